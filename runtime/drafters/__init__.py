@@ -1,0 +1,1 @@
+"""Drafters: whatever can propose the next tokens cheaply."""

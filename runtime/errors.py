@@ -1,0 +1,61 @@
+"""Everything pilotfish raises on purpose. The message says what was wrong, with the values, and what to do next.
+
+```
+PilotfishError
+├── BundleError            a bundle that is missing, damaged, or of another format version
+├── CheckpointError        a source model that cannot be read, or of an unsupported kind
+├── PairingError           draft and target do not share a vocabulary
+├── ContextOverflowError   a prompt that does not fit the context
+├── TemplateError          a chat template that fails or tries to escape its sandbox
+├── OptionError            an option whose value is out of range or unknown
+├── DeviceError            an execution provider or device that is not there
+├── DownloadError          a file that cannot be fetched, or whose checksum is wrong
+├── StorageError           a folder that cannot be written, or a full disk
+└── GenerationCancelled    `Engine.cancel` was called while the engine was loading or in a forward
+```
+
+The commands end with exit code 2 on any of these. Stop, end of text and the token limit are not errors: they are
+the `finish_reason` of a result.
+"""
+
+from __future__ import annotations
+
+
+class PilotfishError(Exception):
+    """Base of all errors that pilotfish raises on purpose."""
+
+
+class BundleError(PilotfishError):
+    """A bundle is missing, damaged, or of a format version this release does not read."""
+
+
+class CheckpointError(PilotfishError):
+    """A source model cannot be read, or is of a kind that export does not support."""
+
+
+class PairingError(PilotfishError):
+    """Draft and target do not share a vocabulary."""
+
+
+class ContextOverflowError(PilotfishError):
+    """A prompt does not fit the context length."""
+
+
+class TemplateError(PilotfishError):
+    """A chat template fails, or does what its sandbox forbids."""
+
+
+class OptionError(PilotfishError):
+    """An option's value is out of range or unknown."""
+
+
+class DeviceError(PilotfishError):
+    """An execution provider, or the device it needs, is not there."""
+
+
+class DownloadError(PilotfishError):
+    """A file cannot be fetched, or is not the file that was asked for."""
+
+
+class StorageError(PilotfishError):
+    """A folder cannot be written, or the disk is full."""
