@@ -81,19 +81,30 @@ def _halves(blocks: Bytes, start: int, stop: int) -> Floats:
     return blocks[:, start:stop].view("<f2").astype(np.float32)
 
 
-def _planes(packed: Bytes, num_bits: int) -> Bytes:
-    """Split bytes (B, G, width) into their fields of `num_bits`, lowest first: (B, G * 8 / num_bits * width)."""
-    shifts = np.arange(0, 8, num_bits, dtype=np.uint8)[:, None]
-    fields = packed[:, :, None, :] >> shifts
-    fields &= np.uint8((1 << num_bits) - 1)
-    return fields.reshape(len(packed), -1)
+def _fields(packed: Bytes, num_bits: int, position: int = 0) -> Bytes:
+    """Split bytes into fields of `num_bits`, lowest first, and leave every field's lowest bit at `position`.
+
+    `packed` is (B, G, R, W): all lowest fields of a group come before all second fields, so elements are ordered
+    (B, G, field, R, W). Returned as runs (G * fields * R, B, W): with the blocks inside, each operation here is one
+    long loop, and only `_write_weights` walks short runs.
+    """
+    num_blocks, num_groups, num_runs, width = packed.shape
+    source = np.ascontiguousarray(packed.transpose(1, 2, 0, 3))
+    fields = np.empty((num_groups, 8 // num_bits, num_runs, num_blocks, width), np.uint8)
+    for index in range(fields.shape[1]):
+        distance = index * num_bits - position
+        shift = np.right_shift if distance >= 0 else np.left_shift
+        shift(source, np.uint8(abs(distance)), out=fields[:, index])
+    fields &= np.uint8(((1 << num_bits) - 1) << position)
+    return fields.reshape(-1, num_blocks, width)
 
 
 def _write_weights(out: Floats, quants: NDArray[np.integer], scales: Floats, offsets: Floats | None = None) -> None:
-    """Fill `out` with `scales * quants + offsets`; every scale (B, G) covers an equal share of its block."""
-    num_shared = out.shape[1] // scales.shape[1]
-    np.copyto(out, quants)
+    """Fill `out` with `scales * quants + offsets`; quants are runs (runs, B, W), the others (B, G)."""
+    num_runs, num_blocks, width = quants.shape
+    np.copyto(out.reshape(num_blocks, num_runs, width), quants.transpose(1, 0, 2))
     # Repeated scales and one long multiply are faster than a broadcast with a short inner loop.
+    num_shared = out.shape[1] // scales.shape[1]
     out *= np.repeat(scales, num_shared, axis=None).reshape(out.shape)
     if offsets is not None:
         out += np.repeat(offsets, num_shared, axis=None).reshape(out.shape)
@@ -120,23 +131,25 @@ def _decode_bf16(blocks: Bytes, out: Floats) -> None:
 
 
 def _decode_q8_0(blocks: Bytes, out: Floats) -> None:
-    _write_weights(out, blocks[:, 2:].view(np.int8), _halves(blocks, 0, 2))
+    _write_weights(out, blocks[None, :, 2:].view(np.int8), _halves(blocks, 0, 2))
 
 
 def _decode_q4_0(blocks: Bytes, out: Floats) -> None:
-    _write_weights(out, _centred(_planes(blocks[:, None, 2:], 4), 8), _halves(blocks, 0, 2))
+    quants = _fields(blocks[:, 2:].reshape(-1, 1, 1, 16), 4)
+    _write_weights(out, _centred(quants, 8), _halves(blocks, 0, 2))
 
 
 def _decode_q4_1(blocks: Bytes, out: Floats) -> None:
-    _write_weights(out, _planes(blocks[:, None, 4:], 4), _halves(blocks, 0, 2), _halves(blocks, 2, 4))
+    quants = _fields(blocks[:, 4:].reshape(-1, 1, 1, 16), 4)
+    _write_weights(out, quants, _halves(blocks, 0, 2), _halves(blocks, 2, 4))
 
 
-def _five_bit_quants(high: Bytes, low: Bytes) -> Bytes:
-    """Join 32 low nibbles (B, 16 bytes) with the fifth bits (B, 4 bytes, in element order)."""
-    quants = _planes(low[:, None], 4)
-    fifth = np.unpackbits(high.ravel(), bitorder="little").reshape(quants.shape)
-    fifth <<= np.uint8(4)
-    quants |= fifth
+def _five_bit_quants(fifth: Bytes, low: Bytes) -> Bytes:
+    """Join low nibbles (B, 16 bytes) with the fifth bits (B, 4 bytes, in element order): runs (2, B, 16)."""
+    quants = _fields(low.reshape(-1, 1, 1, 16), 4)
+    bits = np.unpackbits(fifth.reshape(-1, 2, 2).transpose(1, 0, 2).ravel(), bitorder="little")
+    bits <<= np.uint8(4)
+    quants |= bits.reshape(quants.shape)
     return quants
 
 
@@ -154,42 +167,50 @@ def _decode_q2_k(blocks: Bytes, out: Floats) -> None:
     factors = blocks[:, :16]
     scales = _halves(blocks, 80, 82) * (factors & np.uint8(15))
     offsets = -_halves(blocks, 82, 84) * (factors >> np.uint8(4))
-    _write_weights(out, _planes(blocks[:, 16:80].reshape(-1, 2, 32), 2), scales, offsets)
+    _write_weights(out, _fields(blocks[:, 16:80].reshape(-1, 2, 1, 32), 2), scales, offsets)
 
 
 def _decode_q3_k(blocks: Bytes, out: Floats) -> None:
-    factors = _planes(blocks[:, None, 96:104], 4)
-    factors |= _planes(blocks[:, None, 104:108], 2) << np.uint8(4)
-    quants = _planes(blocks[:, 32:96].reshape(-1, 2, 32), 2)
-    quants |= _planes(blocks[:, None, :32], 1) << np.uint8(2)
-    _write_weights(out, _centred(quants, 4), _halves(blocks, 108, 110) * _centred(factors, 32))
+    factors = _fields(blocks[:, 96:104].reshape(-1, 1, 2, 4), 4)
+    factors |= _fields(blocks[:, 104:108].reshape(-1, 1, 1, 4), 2, position=4)
+    scales = _halves(blocks, 108, 110) * _centred(factors, 32).transpose(1, 0, 2).reshape(-1, 16)
+    quants = _fields(blocks[:, 32:96].reshape(-1, 2, 1, 32), 2)
+    quants |= _fields(blocks[:, :32].reshape(-1, 1, 1, 32), 1, position=2)
+    _write_weights(out, _centred(quants, 4), scales)
 
 
 def _scales_and_offsets(blocks: Bytes) -> tuple[Floats, Floats]:
     """Both (B, 8), from the 16-byte head that Q4_K and Q5_K share.
 
-    Its twelve packed bytes hold eight 6-bit scales and eight 6-bit minimums: the first four of each whole, in the
-    low bits of bytes 0–7; the last four as nibbles in bytes 8–11, with their two high bits on top of bytes 0–7.
+    Its last twelve bytes, three words of four, hold eight 6-bit scales and eight 6-bit minimums. The low six bits
+    of word 0 are scales 0-3, those of word 1 are minimums 0-3. Word 2 has the low nibbles of scales 4-7 and of
+    minimums 4-7, whose two high bits sit on top of words 0 and 1.
     """
-    first, last = blocks[:, 4:12], blocks[:, 12:16]
-    late = _planes(last[:, None], 4) | (first >> np.uint8(6) << np.uint8(4))
-    factors = np.concatenate([(first & np.uint8(63)).reshape(-1, 2, 4), late.reshape(-1, 2, 4)], axis=2)
-    return _halves(blocks, 0, 2) * factors[:, 0], -_halves(blocks, 2, 4) * factors[:, 1]
+    scales, minimums, nibbles = np.ascontiguousarray(blocks[:, 4:16]).view(np.uint32).T
+    six, four, two = np.uint32(0x3F3F3F3F), np.uint32(0x0F0F0F0F), np.uint32(0x30303030)
+    words = [
+        scales & six,
+        nibbles & four | scales >> 2 & two,
+        minimums & six,
+        nibbles >> 4 & four | minimums >> 2 & two,
+    ]
+    factors = np.stack(words, axis=1).view(np.uint8)
+    return _halves(blocks, 0, 2) * factors[:, :8], -_halves(blocks, 2, 4) * factors[:, 8:]
 
 
 def _decode_q4_k(blocks: Bytes, out: Floats) -> None:
-    _write_weights(out, _planes(blocks[:, 16:].reshape(-1, 4, 32), 4), *_scales_and_offsets(blocks))
+    _write_weights(out, _fields(blocks[:, 16:].reshape(-1, 4, 1, 32), 4), *_scales_and_offsets(blocks))
 
 
 def _decode_q5_k(blocks: Bytes, out: Floats) -> None:
-    quants = _planes(blocks[:, 48:].reshape(-1, 4, 32), 4)
-    quants |= _planes(blocks[:, None, 16:48], 1) << np.uint8(4)
+    quants = _fields(blocks[:, 48:].reshape(-1, 4, 1, 32), 4)
+    quants |= _fields(blocks[:, 16:48].reshape(-1, 1, 1, 32), 1, position=4)
     _write_weights(out, quants, *_scales_and_offsets(blocks))
 
 
 def _decode_q6_k(blocks: Bytes, out: Floats) -> None:
-    quants = _planes(blocks[:, :128].reshape(-1, 2, 64), 4)
-    quants |= _planes(blocks[:, 128:192].reshape(-1, 2, 32), 2) << np.uint8(4)
+    quants = _fields(blocks[:, :128].reshape(-1, 2, 2, 32), 4)
+    quants |= _fields(blocks[:, 128:192].reshape(-1, 2, 1, 32), 2, position=4)
     scales = _halves(blocks, 208, 210) * blocks[:, 192:208].view(np.int8)
     _write_weights(out, _centred(quants, 32), scales)
 

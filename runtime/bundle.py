@@ -1,0 +1,151 @@
+"""The bundle contract: a folder with `pilotfish.json`, one folder of graph and weights for each model, a tokenizer.
+
+Export writes what `manifest_to_json` gives; the runtime reads it with `load_bundle` and takes every tensor name and
+shape from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pilotfish.runtime.errors import BundleError
+
+FORMAT_VERSION = 1
+MANIFEST = "pilotfish.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorNames:
+    """Names of the graph's inputs and outputs; `{layer}` stands for the layer number."""
+
+    input_ids: str = "input_ids"
+    logits_rows: str = "logits_rows"
+    seqlens_k: str = "seqlens_k"
+    total_sequence_length: str = "total_sequence_length"
+    past_key: str = "past_key_values.{layer}.key"
+    past_value: str = "past_key_values.{layer}.value"
+    logits: str = "logits"
+    present_key: str = "present.{layer}.key"
+    present_value: str = "present.{layer}.value"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One model of a bundle: where its graph is, what its caches look like, and where it came from."""
+
+    graph: str
+    family: str
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_positions: int
+    recipe: str
+    source: Mapping[str, str]
+    cache_dtype: str = "float32"
+    tensors: TensorNames = field(default_factory=TensorNames)
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "num_kv_heads", "head_dim", "vocab_size", "max_positions"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise BundleError(f"{name} is {value!r}; a positive whole number is needed")
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """Bytes of keys and values that one token takes in the caches of all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * (2 if self.cache_dtype == "float16" else 4)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerEntry:
+    """The tokenizer file and what is around it."""
+
+    file: str
+    num_tokens: int
+    end_token_ids: tuple[int, ...]
+    chat_template: str | None = None
+    bos_token: str | None = None
+    eos_token: str | None = None
+    add_bos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """Size in bytes and checksum of one file of the bundle."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What `pilotfish.json` says. `draft` is None in a bundle that drafts by lookup only."""
+
+    created_by: str
+    target: ModelEntry
+    tokenizer: TokenizerEntry
+    files: Mapping[str, FileEntry]
+    draft: ModelEntry | None = None
+    masked_draft_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle on disk whose manifest was read and whose files are all there."""
+
+    path: Path
+    manifest: Manifest
+
+
+def manifest_to_json(manifest: Manifest) -> str:
+    """The text of `pilotfish.json`."""
+    return json.dumps({"format": FORMAT_VERSION, **asdict(manifest)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def load_bundle(path: Path) -> Bundle:
+    """Reads a bundle folder and checks its version and the size of every file; `BundleError` if anything is off."""
+    manifest_path = path / MANIFEST
+    if not manifest_path.is_file():
+        raise BundleError(f"{path} is not a bundle: it has no {MANIFEST}; make one with `pilotfish export`")
+    try:
+        values = json.loads(manifest_path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BundleError(f"{manifest_path} is not valid JSON ({error}); export the bundle again") from error
+    version = values.get("format") if isinstance(values, dict) else None
+    if version != FORMAT_VERSION:
+        raise BundleError(
+            f"{path} has bundle format {version!r}; this release reads format {FORMAT_VERSION}; export it again"
+        )
+    try:
+        manifest = _manifest(values)
+    except (KeyError, TypeError, AttributeError, BundleError) as error:
+        raise BundleError(f"{manifest_path} is damaged ({error}); export the bundle again") from error
+    for name, entry in manifest.files.items():
+        file = path / name
+        size = file.stat().st_size if file.is_file() else None
+        if size != entry.size:
+            found = "is missing" if size is None else f"has {size} bytes instead of {entry.size}"
+            raise BundleError(f"{file} {found}; export the bundle again")
+    return Bundle(path, manifest)
+
+
+def _manifest(values: Mapping[str, Any]) -> Manifest:
+    tokenizer = dict(values["tokenizer"])
+    tokenizer["end_token_ids"] = tuple(tokenizer["end_token_ids"])
+    return Manifest(
+        created_by=values["created_by"],
+        target=_model(values["target"]),
+        draft=_model(values["draft"]) if values.get("draft") else None,
+        tokenizer=TokenizerEntry(**tokenizer),
+        files={name: FileEntry(**entry) for name, entry in values["files"].items()},
+        masked_draft_ids=tuple(values.get("masked_draft_ids", ())),
+    )
+
+
+def _model(values: Mapping[str, Any]) -> ModelEntry:
+    return ModelEntry(**{**values, "tensors": TensorNames(**values["tensors"])})
