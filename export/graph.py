@@ -21,6 +21,7 @@ from pilotfish.export.weights import Matrix, Progress, WeightWriter, matrix
 from pilotfish.runtime.bundle import TensorNames
 
 OPSET, CONTRIB = 21, "com.microsoft"
+PADDING_POSITIONS = 64  # a forward at the very end of the context may be padded with dummy tokens
 
 
 class _Nodes:
@@ -218,7 +219,8 @@ def _vocabulary_matrices(checkpoint: Checkpoint) -> tuple[Matrix, Matrix]:
 
 def _add_constants(weight_file: WeightFile, config: DecoderConfig) -> None:
     exponents = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
-    angles = np.outer(np.arange(config.max_positions), config.rope_theta**-exponents)
+    positions = np.arange(config.max_positions + PADDING_POSITIONS)
+    angles = np.outer(positions, config.rope_theta**-exponents)
     constants = {
         "rotary_cos": np.cos(angles).astype(np.float32),
         "rotary_sin": np.sin(angles).astype(np.float32),

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import platformdirs
-
 from pilotfish.runtime.errors import OptionError
 
 T = TypeVar("T")
@@ -86,8 +85,8 @@ class CatalogModel:
             )
         if self.num_bytes < 1 or self.context_length < 1:
             raise OptionError(
-                f"model {self.name!r}: num_bytes ({self.num_bytes}) and context_length ({self.context_length}) "
-                "must be positive"
+                f"model {self.name!r}: num_bytes ({self.num_bytes}) and "
+                f"context_length ({self.context_length}) must be positive"
             )
         if not self.sources:
             raise OptionError(f"model {self.name!r} has no sources: add at least one")
@@ -109,8 +108,8 @@ class CatalogPair:
         _require(_NAME, self.name, "pair name", "lower-case letters, digits, '.' and '-'")
         if (self.draft is None) != (self.draft_recipe is None):
             raise OptionError(
-                f"pair {self.name!r}: draft ({self.draft!r}) and draft_recipe ({self.draft_recipe!r}) go together: "
-                "give both or neither"
+                f"pair {self.name!r}: draft ({self.draft!r}) and draft_recipe ({self.draft_recipe!r}) "
+                "go together: give both or neither"
             )
 
 
@@ -185,7 +184,7 @@ def parse_catalog(text: str) -> Catalog:
 
 
 def cache_dir() -> Path:
-    """Where downloads and bundles go: `PILOTFISH_CACHE`, else the platform's cache folder. Not created here."""
+    """Where downloads and bundles go: `PILOTFISH_CACHE`, else the platform's cache folder; not created here."""
     chosen = os.environ.get("PILOTFISH_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()

@@ -1,0 +1,1 @@
+"""Data only: the catalog of known models."""

@@ -1,0 +1,143 @@
+"""One model on one device: token ids in, rows of logits out, with a cache that stays where the device is.
+
+Axis letters: `N` tokens of a forward, `R` rows of logits asked for, `V` vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilotfish.runtime.bundle import ModelEntry
+from pilotfish.runtime.errors import GenerationCancelled
+from pilotfish.runtime.kv_cache import KvCache
+from pilotfish.runtime.session import import_onnxruntime, open_session
+
+Logits = NDArray[np.float32]
+
+MAX_WIDTH = 256  # tokens of one forward; bounds the memory that ONNX Runtime's arena keeps
+
+
+class Decoder:
+    """A session, its IO binding and its cache.
+
+    `min_width` is the least number of rows that a forward runs; shorter ones are padded with a dummy token behind the
+    real ones, which causal attention keeps out of their results and which the cache then forgets. See `exactness.py`.
+    """
+
+    def __init__(
+        self, model: ModelEntry, graph_path: Path, *, device: str, context_length: int,
+        num_threads: int | None = None, spin: bool = True,
+    ) -> None:  # fmt: skip
+        """Opens the graph and allocates caches for `context_length` tokens and the widest padding."""
+        self.min_width = 1
+        self.run_s = 0.0
+        self._names = model.tensors
+        self.vocab_size = model.vocab_size
+        self._session = open_session(graph_path, device, num_threads, spin)
+        self.cache = KvCache(model, context_length + MAX_WIDTH, device)
+        self._ort = import_onnxruntime()
+        self._run_options = self._ort.RunOptions()
+        self._binding = self._session.io_binding()
+        for (past, present), buffer in self.cache.buffers.items():
+            self._binding.bind_ortvalue_input(past, buffer)
+            self._binding.bind_ortvalue_output(present, buffer)
+        self._seqlens = np.zeros(1, np.int32)
+        self._total = np.zeros((), np.int32)
+        self._binding.bind_cpu_input(self._names.seqlens_k, self._seqlens)
+        self._binding.bind_cpu_input(self._names.total_sequence_length, self._total)
+        self._ids: NDArray[np.int64] = np.zeros((1, 0), np.int64)
+        self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._logits: Logits = np.zeros((0, self.vocab_size), np.float32)
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache; the next position."""
+        return self.cache.length
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that the cache can hold."""
+        return self.cache.capacity - MAX_WIDTH
+
+    def rollback(self, length: int) -> None:
+        """Makes the cache hold exactly its first `length` tokens. Copies nothing."""
+        self.cache.rollback(length)
+
+    def forward(self, token_ids: Sequence[int], num_logits: int) -> Logits:
+        """Appends tokens to the cache and returns the logits after the last `num_logits` of them.
+
+        Returns float32 (num_logits, V): a view that the next forward overwrites. More than `MAX_WIDTH` tokens run in
+        several passes. On any error, `GenerationCancelled` included, the cache keeps the whole passes only.
+        """
+        if not 0 <= num_logits <= min(len(token_ids), MAX_WIDTH):
+            raise ValueError(f"{num_logits} rows of logits of {len(token_ids)} tokens were asked for")
+        if self.length + len(token_ids) > self.context_length:
+            raise ValueError(f"{len(token_ids)} tokens after {self.length} exceed the context of {self.context_length}")
+        done = 0
+        while (left := len(token_ids) - done) > MAX_WIDTH:
+            width = min(MAX_WIDTH, left - num_logits)  # the asked-for rows stay together in the last pass
+            self._run(token_ids[done : done + width], 0)
+            done += width
+        return self._run(token_ids[done:], num_logits)
+
+    def cancel(self) -> None:
+        """Ends the forward that is running, from another thread, and every later one until `resume`."""
+        self._run_options.terminate = True
+
+    def resume(self) -> None:
+        """Allows forwards again after `cancel`."""
+        self._run_options.terminate = False
+
+    def _run(self, token_ids: Sequence[int], num_logits: int) -> Logits:
+        num_tokens = len(token_ids)
+        width = max(num_tokens, self.min_width)
+        # The head is a matrix product too, so its rows are padded like the forward's.
+        num_rows = max(num_logits, min(self.min_width, width))
+        self._bind(width, num_rows)
+        self._ids[0, :num_tokens] = token_ids
+        self._ids[0, num_tokens:] = token_ids[-1]
+        first = min(num_tokens - num_logits, width - num_rows)
+        self._rows[:] = np.arange(first, first + num_rows)
+        self._total[...] = self.length + width
+        self._seqlens[0] = self._total - 1
+        started = time.perf_counter()
+        try:
+            self._session.run_with_iobinding(self._binding, self._run_options)
+        except Exception as error:  # ONNX Runtime raises a different class for each status code
+            if self._run_options.terminate:
+                raise GenerationCancelled("the forward was cancelled") from error
+            raise
+        finally:
+            self.run_s += time.perf_counter() - started
+        self.cache.length += num_tokens
+        skipped = num_tokens - num_logits - first
+        return self._logits[skipped : skipped + num_logits]
+
+    def _bind(self, width: int, num_rows: int) -> None:
+        """Binds the small inputs and the logits anew where their shapes change; the caches stay bound."""
+        if width != self._ids.shape[1]:
+            self._ids = np.zeros((1, width), np.int64)
+            self._binding.bind_cpu_input(self._names.input_ids, self._ids)
+        if num_rows != len(self._rows) or not self._logits.size:
+            self._rows = np.zeros(num_rows, np.int64)
+            self._binding.bind_cpu_input(self._names.logits_rows, self._rows)
+            self._logits = np.zeros((num_rows, self.vocab_size), np.float32)
+            self._logits_value = self._ort.OrtValue.ortvalue_from_numpy(self._logits)
+            self._binding.bind_ortvalue_output(self._names.logits, self._logits_value)
+
+    def close(self) -> None:
+        """Frees the session and the caches; idempotent."""
+        for name in ("_binding", "_session", "cache"):
+            self.__dict__.pop(name, None)
+
+    def __enter__(self) -> Decoder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

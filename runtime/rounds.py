@@ -1,0 +1,77 @@
+"""One round of speculative decoding: propose → verify → accept → commit → rollback.
+
+The invariant: after every round each cache holds a prefix of `committed`, at most `len(committed) - 1` tokens long, and
+a decoder is always fed `committed[length:]`. After full acceptance the draft therefore has two tokens pending, and no
+case of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from pilotfish.runtime.acceptance import accept
+from pilotfish.runtime.decoder import Decoder
+from pilotfish.runtime.drafters.proposal import Drafter, Proposal
+from pilotfish.runtime.sampling import SamplingParams, probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a generation ends: at one of `end_token_ids`, or when `committed` is `max_length` tokens long."""
+
+    end_token_ids: Set[int]
+    max_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round added to `committed`: first `num_accepted` drafted tokens, then at most one of the target."""
+
+    token_ids: tuple[int, ...]
+    num_drafted: int
+    num_accepted: int
+    ended: bool
+
+
+def play_round(
+    committed: list[int],
+    target: Decoder,
+    drafter: Drafter | None,
+    num_draft_tokens: int,
+    vocab_size: int,
+    limits: Limits,
+    params: SamplingParams,
+    rng: np.random.Generator,
+) -> Round:
+    """Plays one round and appends its tokens to `committed`, in place.
+
+    Draws at most as many draft tokens as can still be emitted. Ids from `vocab_size` on, which pad the rows of logits,
+    are never produced. The invariant holds afterwards, also if a forward raises; `committed` is then unchanged.
+    """
+    num_wanted = min(num_draft_tokens, limits.max_length - len(committed) - 1)
+    try:
+        proposal = Proposal((), np.zeros((0, vocab_size), np.float32))
+        if drafter is not None and num_wanted > 0:
+            proposal = drafter.propose(committed, num_wanted, params, rng)
+        pending = [*committed[target.length :], *proposal.token_ids]
+        logits = target.forward(pending, len(proposal.token_ids) + 1)
+        target_probs = probabilities(logits[:, :vocab_size], params)
+        verdict = accept(proposal.token_ids, proposal.probs, target_probs, rng)
+        token_ids = (*proposal.token_ids[: verdict.num_accepted], verdict.next_token)
+        token_ids, ended = _cut_at_end(token_ids, limits.end_token_ids)
+        committed.extend(token_ids)
+    finally:
+        target.rollback(min(target.length, len(committed) - 1))
+        if drafter is not None:
+            drafter.rollback(len(committed) - 1)
+    return Round(token_ids, len(proposal.token_ids), min(verdict.num_accepted, len(token_ids)), ended)
+
+
+def _cut_at_end(token_ids: tuple[int, ...], end_token_ids: Set[int]) -> tuple[tuple[int, ...], bool]:
+    for position, token_id in enumerate(token_ids):
+        if token_id in end_token_ids:
+            return token_ids[: position + 1], True
+    return token_ids, False
