@@ -93,8 +93,11 @@ def _fields(packed: Bytes, num_bits: int, position: int = 0) -> Bytes:
     fields = np.empty((num_groups, 8 // num_bits, num_runs, num_blocks, width), np.uint8)
     for index in range(fields.shape[1]):
         distance = index * num_bits - position
-        shift = np.right_shift if distance >= 0 else np.left_shift
-        shift(source, np.uint8(abs(distance)), out=fields[:, index])
+        if distance >= 0:
+            np.right_shift(source, np.uint8(distance), out=fields[:, index])
+        else:
+            # NumPy vectorizes the multiplication of bytes, but not their shift to the left.
+            np.multiply(source, np.uint8(1 << -distance), out=fields[:, index])
     fields &= np.uint8(((1 << num_bits) - 1) << position)
     return fields.reshape(-1, num_blocks, width)
 
@@ -148,7 +151,7 @@ def _five_bit_quants(fifth: Bytes, low: Bytes) -> Bytes:
     """Join low nibbles (B, 16 bytes) with the fifth bits (B, 4 bytes, in element order): runs (2, B, 16)."""
     quants = _fields(low.reshape(-1, 1, 1, 16), 4)
     bits = np.unpackbits(fifth.reshape(-1, 2, 2).transpose(1, 0, 2).ravel(), bitorder="little")
-    bits <<= np.uint8(4)
+    bits *= np.uint8(16)
     quants |= bits.reshape(quants.shape)
     return quants
 

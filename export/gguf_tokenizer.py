@@ -7,7 +7,7 @@ models' own `tokenizer.json`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -31,9 +31,6 @@ class _Kind(IntEnum):
     USER_DEFINED = 4
     UNUSED = 5
     BYTE = 6
-
-
-_SPECIAL = (_Kind.CONTROL, _Kind.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +81,13 @@ class _Vocabulary:
     kinds: list[int]
 
     def ids(self, *kinds: _Kind) -> dict[str, int]:
-        """Text → id of the tokens of these kinds, or of all but the unused."""
-        wanted = set(kinds or _Kind) - (set() if kinds else {_Kind.UNUSED})
-        return {
-            text: i for i, (text, kind) in enumerate(zip(self.texts, self.kinds, strict=True)) if kind in wanted
-        }
+        """Text → id of the tokens of these kinds."""
+        pairs = enumerate(zip(self.texts, self.kinds, strict=True))
+        return {text: i for i, (text, kind) in pairs if kind in kinds}
+
+    def used_ids(self) -> dict[str, int]:
+        """Text → id of all tokens but the unused."""
+        return self.ids(*(kind for kind in _Kind if kind is not _Kind.UNUSED))
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, object]) -> TokenizerFiles:
@@ -99,36 +98,187 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> TokenizerFiles:
     another algorithm or pre-tokenizer, and for metadata that is missing or contradicts itself.
     """
     algorithm = _string(metadata, "model")
+    if algorithm not in ("gpt2", "llama"):
+        raise CheckpointError(
+            f"{_KEY}model is {algorithm!r}, which export does not support; use a model whose tokenizer is "
+            "'gpt2' (byte-level BPE) or 'llama' (SentencePiece BPE)"
+        )
     vocabulary = _vocabulary(metadata)
     bos_id = _token_id(metadata, "bos_token_id", vocabulary)
-    try:
-        if algorithm == "gpt2":
-            rule = _rule(_string(metadata, "pre"))
-            tokenizer, adds_bos = _byte_level(metadata, vocabulary, rule), rule.adds_bos
-        elif algorithm == "llama":
-            tokenizer, adds_bos = _sentencepiece(metadata, vocabulary), True
-        else:
-            raise CheckpointError(
-                f"{_KEY}model is {algorithm!r}, which export does not support; use a model whose tokenizer is "
-                "'gpt2' (byte-level BPE) or 'llama' (SentencePiece BPE)"
-            )
-        _add_tokens(tokenizer, vocabulary)
-        bos_token = None if bos_id is None else vocabulary.texts[bos_id]
-        add_bos = _flag(metadata, "add_bos_token", default=adds_bos and bos_token is not None)
-        if add_bos and bos_token is not None:
-            tokenizer.post_processor = processors.TemplateProcessing(
-                single=[bos_token, "$A"], special_tokens=[(bos_token, bos_id)]
-            )
-        tokenizer_json = tokenizer.to_str()
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(
-            f"the GGUF tokenizer contradicts itself: {error}; convert or fetch the model again"
-        ) from error
-    named = (_token_id(metadata, key, vocabulary) for key in _END_KEYS)
+    if algorithm == "gpt2":
+        rule = _rule(_string(metadata, "pre"))
+        tokenizer, adds_bos = _byte_level(metadata, vocabulary, rule), rule.adds_bos
+    else:
+        tokenizer, adds_bos = _sentencepiece(metadata, vocabulary), True
+    _add_tokens(tokenizer, vocabulary)
+    add_bos = _flag(metadata, "add_bos_token", default=adds_bos and bos_id is not None)
+    bos_token = None if bos_id is None else vocabulary.texts[bos_id]
+    if add_bos and bos_token is not None:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[f"{bos_token}:0", "$A:0"], special_tokens=[(bos_token, bos_id)]
+        )
+    ends = (_token_id(metadata, key, vocabulary) for key in _END_KEYS)
     return TokenizerFiles(
-        tokenizer_json=tokenizer_json,
+        tokenizer_json=tokenizer.to_str(),
         chat_template=_chat_template(metadata),
         bos_token=bos_token,
-        eos_token_ids=end_token_ids((i for i in named if i is not None), vocabulary.ids(_Kind.CONTROL)),
+        eos_token_ids=end_token_ids((i for i in ends if i is not None), vocabulary.ids(_Kind.CONTROL)),
         add_bos=add_bos,
     )
+
+
+def _byte_level(metadata: Mapping[str, object], vocabulary: _Vocabulary, rule: _Rule) -> Tokenizer:
+    ids = vocabulary.used_ids()
+    merges = _merges(metadata, ids)
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=rule.ignores_merges))
+    cuts = [pre_tokenizers.Digits(individual_digits=True)] if rule.isolates_digits else []
+    if rule.split is not None:
+        cuts.append(pre_tokenizers.Split(Regex(rule.split), behavior="isolated"))
+    cuts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.split is None))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    if rule.composes:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _sentencepiece(metadata: Mapping[str, object], vocabulary: _Vocabulary) -> Tokenizer:
+    ids = vocabulary.used_ids()
+    if _KEY + "merges" in metadata:
+        merges = _merges(metadata, ids)
+    else:
+        merges = _merges_from_scores(vocabulary, _numbers(metadata, "scores", len(vocabulary.texts)))
+    unknown = next(iter(vocabulary.ids(_Kind.UNKNOWN)), None)
+    has_bytes = bool(vocabulary.ids(_Kind.BYTE))
+    tokenizer = Tokenizer(
+        models.BPE(vocab=ids, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=has_bytes)
+    )
+    spaces = normalizers.Replace(" ", _WORD_MARK)
+    decoding = [decoders.Replace(_WORD_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if _flag(metadata, "add_space_prefix", default=True):
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_WORD_MARK), spaces])
+        tokenizer.decoder = decoders.Sequence([*decoding, decoders.Strip(" ", 1, 0)])
+    else:
+        tokenizer.normalizer = spaces
+        tokenizer.decoder = decoders.Sequence(decoding)
+    return tokenizer
+
+
+def _merges_from_scores(vocabulary: _Vocabulary, scores: list[float]) -> list[tuple[str, str]]:
+    """Every way to join two pieces into a third, the best-scored result first.
+
+    SentencePiece knows no merges: it joins the neighbours whose result scores highest, and joins normal pieces
+    only. Among the ways to one result the longest left part goes first, as in transformers' conversions.
+    """
+    normal = {text: scores[i] for text, i in vocabulary.ids(_Kind.NORMAL).items()}
+    if len(normal) > 1 and len(set(normal.values())) == 1:
+        raise CheckpointError(
+            f"all scores in {_KEY}scores are {next(iter(normal.values()))}, so the order of merges is lost; "
+            "convert the model again from its tokenizer.model"
+        )
+    splits = [
+        (score, cut, len(text) - cut, text)
+        for text, score in normal.items()
+        for cut in range(1, len(text))
+        if text[:cut] in normal and text[cut:] in normal
+    ]
+    splits.sort(key=lambda split: split[:3], reverse=True)
+    return [(text[:cut], text[cut:]) for _, cut, _, text in splits]
+
+
+def _add_tokens(tokenizer: Tokenizer, vocabulary: _Vocabulary) -> None:
+    special = vocabulary.ids(_Kind.CONTROL, _Kind.UNKNOWN)
+    plain = vocabulary.ids(_Kind.USER_DEFINED)
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in plain])
+
+
+def _rule(name: str) -> _Rule:
+    if name not in _RULES:
+        raise CheckpointError(
+            f"{_KEY}pre is {name!r}, a pre-tokenizer export does not know; it knows {', '.join(_RULES)}. Export "
+            "from the model's Hugging Face folder instead, which holds a tokenizer.json"
+        )
+    return _RULES[name]
+
+
+def _vocabulary(metadata: Mapping[str, object]) -> _Vocabulary:
+    texts = _strings(metadata, "tokens")
+    kinds = [int(kind) for kind in _numbers(metadata, "token_type", len(texts))]
+    known = set(_Kind)
+    for token_id, kind in enumerate(kinds):
+        if kind not in known:
+            raise CheckpointError(
+                f"{_KEY}token_type of token {token_id} ({texts[token_id]!r}) is {kind}, not one of 1 to 6; "
+                "convert or fetch the model again"
+            )
+    return _Vocabulary(texts, kinds)
+
+
+def _merges(metadata: Mapping[str, object], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    merges: list[tuple[str, str]] = []
+    for rank, merge in enumerate(_strings(metadata, "merges")):
+        left, space, right = merge.partition(" ")
+        if not space or left not in ids or right not in ids or left + right not in ids:
+            raise CheckpointError(
+                f"merge {rank} in {_KEY}merges is {merge!r}, which does not join two tokens of the vocabulary "
+                "into a third; convert or fetch the model again"
+            )
+        merges.append((left, right))
+    return merges
+
+
+def _chat_template(metadata: Mapping[str, object]) -> str | None:
+    template = metadata.get("tokenizer.chat_template")
+    return template if isinstance(template, str) else None
+
+
+def _value(metadata: Mapping[str, object], key: str) -> object:
+    if _KEY + key not in metadata:
+        raise CheckpointError(
+            f"tokenizer missing: the GGUF has no {_KEY}{key}; fetch a complete model file, or convert the model "
+            "again with a current converter"
+        )
+    return metadata[_KEY + key]
+
+
+def _wrong(key: str, value: object, wanted: str) -> CheckpointError:
+    return CheckpointError(f"{_KEY}{key} is {value!r}, not {wanted}; convert or fetch the model again")
+
+
+def _string(metadata: Mapping[str, object], key: str) -> str:
+    value = _value(metadata, key)
+    if not isinstance(value, str):
+        raise _wrong(key, value, "a string")
+    return value
+
+
+def _strings(metadata: Mapping[str, object], key: str) -> list[str]:
+    value = _value(metadata, key)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise _wrong(key, type(value).__name__, "an array of strings")
+    return value
+
+
+def _numbers(metadata: Mapping[str, object], key: str, length: int) -> list[float]:
+    numbers = np.asarray(_value(metadata, key))
+    if numbers.shape != (length,) or numbers.dtype.kind not in "iuf":
+        raise _wrong(key, f"{numbers.dtype} of shape {numbers.shape}", f"{length} numbers, one for each token")
+    listed: list[float] = numbers.tolist()
+    return listed
+
+
+def _flag(metadata: Mapping[str, object], key: str, *, default: bool) -> bool:
+    value = metadata.get(_KEY + key, default)
+    if not isinstance(value, bool):
+        raise _wrong(key, value, "true or false")
+    return value
+
+
+def _token_id(metadata: Mapping[str, object], key: str, vocabulary: _Vocabulary) -> int | None:
+    value = metadata.get(_KEY + key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or not 0 <= value < len(vocabulary.texts):
+        raise _wrong(key, value, f"a token id below {len(vocabulary.texts)}")
+    return value

@@ -184,7 +184,7 @@ def parse_catalog(text: str) -> Catalog:
 
 
 def cache_dir() -> Path:
-    """Where downloads and bundles go: `PILOTFISH_CACHE`, else the platform's cache folder; not created here."""
+    """Where downloads and bundles go: `PILOTFISH_CACHE`, else the platform's cache folder. Not created."""
     chosen = os.environ.get("PILOTFISH_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()

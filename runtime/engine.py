@@ -163,35 +163,21 @@ class Engine:
             while finish_reason is None:
                 # The first token is what the user waits for, so the draft reads the prompt after it.
                 num_draft_tokens = options.num_draft_tokens if stats.num_rounds else 0
-                round_, stats = self._timed_round(drafter, num_draft_tokens, limits, options.sampling, rng, stats)
+                run_s, round_started = self._run_s(), clock()
+                round_ = play_round(
+                    self._committed, self._target, drafter, num_draft_tokens, self._vocab_size, limits,
+                    options.sampling, rng,
+                )  # fmt: skip
+                finish_reason = self._finish_reason(round_, limits, wanted)
+                chunks = list(_chunks(round_, output, drafter, finish_reason))
+                stats = _with_round(stats, round_, clock() - round_started, run_s, self._run_s())
                 if stats.num_rounds == 1:
                     stats = replace(stats, time_to_first_token_s=clock() - started)
-                finish_reason = self._finish_reason(round_, limits, wanted)
                 self.stats = stats
-                yield from _chunks(round_, output, drafter, finish_reason)
+                yield from chunks
         except GenerationCancelled:
             self.stats = stats
             yield Chunk(output.flush(), (), "target", "cancelled")
-
-    def _timed_round(
-        self, drafter: Drafter | None, num_draft_tokens: int, limits: Limits,
-        params: SamplingParams, rng: np.random.Generator, stats: Stats,
-    ) -> tuple[Round, Stats]:  # fmt: skip
-        target_s, draft_s = self._target.run_s, self._draft.run_s if self._draft else 0.0
-        started = time.perf_counter()
-        round_ = play_round(
-            self._committed, self._target, drafter, num_draft_tokens, self._vocab_size, limits, params, rng
-        )
-        return round_, replace(
-            stats,
-            num_tokens=stats.num_tokens + len(round_.token_ids),
-            num_rounds=stats.num_rounds + 1,
-            num_drafted=stats.num_drafted + round_.num_drafted,
-            num_accepted=stats.num_accepted + round_.num_accepted,
-            decode_s=stats.decode_s + time.perf_counter() - started,
-            target_s=stats.target_s + self._target.run_s - target_s,
-            draft_s=stats.draft_s + (self._draft.run_s if self._draft else 0.0) - draft_s,
-        )
 
     def _finish_reason(self, round_: Round, limits: Limits, wanted: int) -> str | None:
         if round_.ended:
@@ -221,6 +207,9 @@ class Engine:
 
     def _decoders(self) -> list[Decoder]:
         return [self._target, self._draft] if self._draft else [self._target]
+
+    def _run_s(self) -> tuple[float, float]:
+        return self._target.run_s, self._draft.run_s if self._draft else 0.0
 
     def _resume(self) -> None:
         self._cancelled = False
@@ -257,6 +246,21 @@ def _context_length(target: ModelEntry, wanted: int | None) -> int:
     if not 2 <= wanted <= target.max_positions:
         raise OptionError(f"context length {wanted} is not between 2 and the model's {target.max_positions}")
     return wanted
+
+
+def _with_round(
+    stats: Stats, round_: Round, decode_s: float, run_s: tuple[float, float], later_run_s: tuple[float, float]
+) -> Stats:
+    return replace(
+        stats,
+        num_tokens=stats.num_tokens + len(round_.token_ids),
+        num_rounds=stats.num_rounds + 1,
+        num_drafted=stats.num_drafted + round_.num_drafted,
+        num_accepted=stats.num_accepted + round_.num_accepted,
+        decode_s=stats.decode_s + decode_s,
+        target_s=stats.target_s + later_run_s[0] - run_s[0],
+        draft_s=stats.draft_s + later_run_s[1] - run_s[1],
+    )
 
 
 def _chunks(

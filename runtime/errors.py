@@ -11,7 +11,7 @@ PilotfishError
 ├── DeviceError            an execution provider or device that is not there
 ├── DownloadError          a file that cannot be fetched, or whose checksum is wrong
 ├── StorageError           a folder that cannot be written, or a full disk
-└── GenerationCancelled    `Engine.cancel` was called while the engine was loading or in a forward
+└── GenerationCancelled    `Engine.cancel` ended a forward; callers of the engine never see it
 ```
 
 The commands end with exit code 2 on any of these. Stop, end of text and the token limit are not errors: they are
@@ -59,3 +59,7 @@ class DownloadError(PilotfishError):
 
 class StorageError(PilotfishError):
     """A folder cannot be written, or the disk is full."""
+
+
+class GenerationCancelled(PilotfishError):  # noqa: N818 - an outcome, not a fault
+    """`Engine.cancel` ended a forward; the stream turns it into the finish reason `cancelled`."""

@@ -20,7 +20,7 @@ class ModelDrafter:
         """`vocab_size` is the width of a proposal's rows; `masked_ids` mean another text to the target than here."""
         self._decoder = decoder
         self._vocab_size = vocab_size
-        self._masked_ids = np.asarray(masked_ids, np.int64)
+        self._masked_ids = np.asarray([i for i in masked_ids if i < vocab_size], np.int64)
 
     def propose(
         self, committed: Sequence[int], num_draft_tokens: int, params: SamplingParams, rng: np.random.Generator

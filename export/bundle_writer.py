@@ -1,0 +1,171 @@
+"""Writes a bundle: aside first, renamed when it is complete, so that a half-written one never looks whole."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from pilotfish.export.checkpoint import Checkpoint
+from pilotfish.export.graph import build_decoder
+from pilotfish.export.pairing import check_pair, vocabulary_of
+from pilotfish.export.quantize import Recipe
+from pilotfish.runtime.bundle import MANIFEST, FileEntry, Manifest, ModelEntry, TokenizerEntry, manifest_to_json
+from pilotfish.runtime.errors import OptionError, StorageError
+
+# called with what is being written, the weights done so far, and all weights of it
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An open checkpoint and the recipe it is to be stored with."""
+
+    checkpoint: Checkpoint
+    recipe: Recipe
+
+    @property
+    def num_weights(self) -> int:
+        """Elements of the projections, the embedding and the head, as the checkpoint stores them."""
+        shapes = (tensor.shape for tensor in self.checkpoint.tensors.values())
+        return sum(shape[0] * shape[1] for shape in shapes if len(shape) == 2)
+
+    @property
+    def num_bytes(self) -> int:
+        """Upper estimate of the exported size."""
+        scale_bits = 32 / self.recipe.block_size if self.recipe.block_size else 0.1
+        return int(self.num_weights * (self.recipe.bits + scale_bits) / 8) + (16 << 20)
+
+
+def write_bundle(
+    target: Source, draft: Source | None, output: Path, progress: Progress = lambda what, done, total: None
+) -> Path:
+    """Exports a target and, if there is one, its draft into the new folder `output`, and returns it.
+
+    Raises `PairingError` if the two do not share a vocabulary, `OptionError` if `output` is there already, and
+    `StorageError` if the folder cannot be written or the disk is full; nothing is left behind then.
+    """
+    if output.exists():
+        raise OptionError(f"{output} exists already; delete it or choose another folder")
+    match = _check_vocabularies(target, draft)
+    models = {"target": target} | ({"draft": draft} if draft else {})
+    with _storage_errors(output), _aside(output, sum(source.num_bytes for source in models.values())) as folder:
+        entries, files = {}, {}
+        for role, source in models.items():
+            (folder / role).mkdir()
+            digest = _write_model(folder / role, role, source, progress)
+            files[f"{role}/model.onnx.data"] = digest
+            entries[role] = _model_entry(role, source)
+        tokenizer = _write_tokenizer(folder, target.checkpoint)
+        manifest = Manifest(
+            created_by=f"pilotfish {version('pilotfish')}",
+            target=entries["target"],
+            draft=entries.get("draft"),
+            tokenizer=tokenizer,
+            files=_file_entries(folder, files),
+            masked_draft_ids=match,
+        )
+        (folder / MANIFEST).write_text(manifest_to_json(manifest), encoding="utf-8")
+    return output
+
+
+def _check_vocabularies(target: Source, draft: Source | None) -> tuple[int, ...]:
+    if draft is None:
+        return ()
+    texts = [vocabulary_of(source.checkpoint.tokenizer.tokenizer_json) for source in (target, draft)]
+    return check_pair(*texts).masked_ids
+
+
+def _write_model(folder: Path, role: str, source: Source, progress: Progress) -> str:
+    done = 0
+
+    def advance(num_weights: int) -> None:
+        nonlocal done
+        done += num_weights
+        progress(role, done, source.num_weights)
+
+    return build_decoder(source.checkpoint, source.recipe, folder, advance)
+
+
+def _model_entry(role: str, source: Source) -> ModelEntry:
+    config, path = source.checkpoint.config, source.checkpoint.path
+    return ModelEntry(
+        graph=f"{role}/model.onnx",
+        family=config.family,
+        num_layers=config.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        vocab_size=config.vocab_size,
+        max_positions=config.max_positions,
+        recipe=str(source.recipe),
+        source={"name": path.name} | ({"sha256": _sha256(path)} if path.is_file() else {}),
+    )
+
+
+def _write_tokenizer(folder: Path, checkpoint: Checkpoint) -> TokenizerEntry:
+    files = checkpoint.tokenizer
+    texts = vocabulary_of(files.tokenizer_json)
+    (folder / "tokenizer.json").write_text(files.tokenizer_json, encoding="utf-8")
+    if files.chat_template is not None:
+        (folder / "chat_template.jinja").write_text(files.chat_template, encoding="utf-8")
+    return TokenizerEntry(
+        file="tokenizer.json",
+        num_tokens=len(texts),
+        end_token_ids=files.eos_token_ids,
+        chat_template="chat_template.jinja" if files.chat_template is not None else None,
+        bos_token=files.bos_token,
+        eos_token=texts[files.eos_token_ids[0]] if files.eos_token_ids else None,
+        add_bos=files.add_bos,
+    )
+
+
+def _file_entries(folder: Path, known: dict[str, str]) -> dict[str, FileEntry]:
+    entries = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        entries[name] = FileEntry(path.stat().st_size, known.get(name) or _sha256(path))
+    return entries
+
+
+@contextmanager
+def _aside(output: Path, num_bytes: int) -> Iterator[Path]:
+    """A hidden folder beside `output` that becomes `output` if the block succeeds and vanishes if it does not."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(output.parent).free
+    if free < num_bytes:
+        raise StorageError(
+            f"{output.parent} has {free / 1e9:.2f} GB free and the bundle needs about {num_bytes / 1e9:.2f} GB; "
+            "free some space or choose another folder"
+        )
+    folder = output.with_name(f".{output.name}.partial")
+    shutil.rmtree(folder, ignore_errors=True)  # left by an export that was killed
+    folder.mkdir()
+    try:
+        yield folder
+        os.replace(folder, output)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _storage_errors(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(f"the disk filled up while writing {output}; free some space and try again") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+            raise StorageError(f"{output} cannot be written ({error.strerror}); choose another folder") from error
+        raise
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,136 @@
+"""Decides whether two models speak the same token ids, and explains it.
+
+Speculation passes ids from draft to target, never text, so what must agree is the text of each id. How the two
+tokenizers cut text (merges, pre-tokenizers, normalizers) is not compared: only the target's tokenizer encodes.
+A vocabulary is a sequence of token texts by id, with None where no token has that id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from pilotfish.runtime.errors import CheckpointError, PairingError
+
+MAX_DIFFERING_IDS = 64
+MAX_DIFFERING_SHARE = 0.001
+NUM_EXAMPLES = 5
+
+_PLACEHOLDER = re.compile(r"[\[<]\|?(pad|unused|dummy|reserved|reserved_special_token)[_ ]?\d+\|?[\]>]", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingToken:
+    """One id that stands for another text in the draft than in the target."""
+
+    token_id: int
+    target_text: str
+    draft_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyMatch:
+    """How two vocabularies compare. Ids without a real token on either side appear nowhere but in the widths.
+
+    `num_target` and `num_draft` are the widths, padding included. `num_shared` counts ids with identical text.
+    `only_target` and `only_draft` are the ids for which just one side has a token.
+    """
+
+    num_target: int
+    num_draft: int
+    num_shared: int
+    differing: tuple[DifferingToken, ...]
+    only_target: tuple[int, ...]
+    only_draft: tuple[int, ...]
+
+    @property
+    def num_compared(self) -> int:
+        """Ids for which both sides have a token."""
+        return self.num_shared + len(self.differing)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the two can be a pair: at most 0.1 % and 64 of the compared ids differ."""
+        allowed = min(MAX_DIFFERING_IDS, MAX_DIFFERING_SHARE * self.num_compared)
+        return self.num_shared > 0 and len(self.differing) <= allowed
+
+    @property
+    def masked_ids(self) -> tuple[int, ...]:
+        """Ids the draft must never propose, ascending: they mean another text, or nothing, to the target."""
+        return tuple(sorted({*(token.token_id for token in self.differing), *self.only_draft}))
+
+
+def compare_vocabularies(target: Sequence[str | None], draft: Sequence[str | None]) -> VocabularyMatch:
+    """Compare two vocabularies by token text, id by id.
+
+    None, an empty text and a padding name such as `[PAD151936]` or `<unused7>` count as no token.
+    """
+    target_real, draft_real = _real_tokens(target), _real_tokens(draft)
+    both = target_real.keys() & draft_real.keys()
+    differing = tuple(
+        DifferingToken(token_id, target_real[token_id], draft_real[token_id])
+        for token_id in sorted(both)
+        if target_real[token_id] != draft_real[token_id]
+    )
+    return VocabularyMatch(
+        num_target=len(target),
+        num_draft=len(draft),
+        num_shared=len(both) - len(differing),
+        differing=differing,
+        only_target=tuple(sorted(target_real.keys() - both)),
+        only_draft=tuple(sorted(draft_real.keys() - both)),
+    )
+
+
+def check_pair(target: Sequence[str | None], draft: Sequence[str | None]) -> VocabularyMatch:
+    """Compare two vocabularies and raise `PairingError`, naming ids that differ, unless they can be a pair.
+
+    A few differing ids are accepted: see `VocabularyMatch.masked_ids`.
+    """
+    match = compare_vocabularies(target, draft)
+    if match.is_accepted:
+        return match
+    remedy = "choose a draft of the target's own family, or pair the target with a lookup drafter"
+    if match.num_compared == 0:
+        raise PairingError(
+            f"draft and target have no token id in common (target {match.num_target} ids, draft "
+            f"{match.num_draft}); {remedy}"
+        )
+    examples = "; ".join(
+        f"id {token.token_id} is {token.target_text!r} in the target and {token.draft_text!r} in the draft"
+        for token in match.differing[:NUM_EXAMPLES]
+    )
+    raise PairingError(
+        f"draft and target do not share a vocabulary: {len(match.differing)} of {match.num_compared} token ids "
+        f"differ, and at most {MAX_DIFFERING_SHARE:.1%} and {MAX_DIFFERING_IDS} may. {examples}. So {remedy}"
+    )
+
+
+def texts_by_id(ids: Mapping[str, int]) -> list[str | None]:
+    """Turn text → id, as `Tokenizer.get_vocab` gives it, into texts by id, with None for the holes."""
+    texts: list[str | None] = [None] * (max(ids.values(), default=-1) + 1)
+    for text, token_id in ids.items():
+        texts[token_id] = text
+    return texts
+
+
+def vocabulary_of(tokenizer_json: str) -> list[str | None]:
+    """The token texts by id of a tokenizer.json, added tokens included."""
+    try:
+        tokenizer = Tokenizer.from_str(tokenizer_json)
+    except Exception as error:  # tokenizers raises bare Exception
+        raise CheckpointError(
+            f"a tokenizer.json of {len(tokenizer_json)} characters cannot be read ({error}); fetch it again"
+        ) from error
+    return texts_by_id(tokenizer.get_vocab(with_added_tokens=True))
+
+
+def _real_tokens(vocabulary: Sequence[str | None]) -> dict[int, str]:
+    return {
+        token_id: text
+        for token_id, text in enumerate(vocabulary)
+        if text and not (text[0] in "[<" and _PLACEHOLDER.fullmatch(text))
+    }

@@ -1,0 +1,103 @@
+"""Tiny real decoders: random weights, written by the project's own graph builder, with a small real tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.checkpoint import Checkpoint, Tensor
+from pilotfish.export.llama import DecoderConfig
+from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.tokenizer_files import TokenizerFiles
+
+TEMPLATE = (
+    "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+SAMPLE = "the pilot fish swims ahead of the shark and the shark follows the pilot fish 🦈 鮫の前を泳ぐ魚"
+
+CONFIG = DecoderConfig(
+    family="llama", num_layers=2, hidden_size=64, intermediate_size=96, num_heads=4, num_kv_heads=2, head_dim=16,
+    vocab_size=320, max_positions=512, rope_theta=10_000.0, rms_norm_eps=1e-5,
+)  # fmt: skip
+
+
+def tiny_tokenizer() -> TokenizerFiles:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|start|>", "<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([SAMPLE] * 4, trainer)
+    return TokenizerFiles(
+        tokenizer_json=tokenizer.to_str(),
+        chat_template=TEMPLATE,
+        bos_token=None,
+        eos_token_ids=(tokenizer.token_to_id("<|end|>"),),
+        add_bos=False,
+    )
+
+
+def tiny_weights(config: DecoderConfig, seed: int = 0, *, tied: bool = True, bias: bool = False) -> dict:
+    """Random weights by (stem, layer, part), scaled so that the logits differ clearly from token to token."""
+    rng = np.random.default_rng(seed)
+    width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    hidden, inner = config.hidden_size, config.intermediate_size
+    shapes = {"q": (width, hidden), "k": (kv_width, hidden), "v": (kv_width, hidden), "o": (hidden, width),
+              "gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}  # fmt: skip
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(0, 1.5 / np.sqrt(shape[-1]), shape).astype(np.float32)
+
+    weights = {("embedding", -1, "weight"): normal(config.vocab_size, hidden) * np.float32(4)}
+    if not tied:
+        weights["head", -1, "weight"] = normal(config.vocab_size, hidden)
+    weights["norm", -1, "weight"] = np.ones(hidden, np.float32)
+    for layer in range(config.num_layers):
+        for norm in ("attention_norm", "mlp_norm"):
+            weights[norm, layer, "weight"] = rng.uniform(0.5, 1.5, hidden).astype(np.float32)
+        for stem, shape in shapes.items():
+            weights[stem, layer, "weight"] = normal(*shape)
+            if bias and stem in "qkv":
+                weights[stem, layer, "bias"] = rng.normal(0, 0.3, shape[0]).astype(np.float32)
+    return weights
+
+
+def perturbed(weights: dict, amount: float, seed: int = 1) -> dict:
+    """The same weights with noise of `amount` times their own size: a draft that is right some of the time."""
+    rng = np.random.default_rng(seed)
+    return {
+        key: value + rng.normal(0, amount * value.std() + 1e-9, value.shape).astype(np.float32)
+        for key, value in weights.items()
+    }
+
+
+def tiny_checkpoint(config: DecoderConfig = CONFIG, weights: dict | None = None, **options: object) -> Checkpoint:
+    weights = tiny_weights(config, **options) if weights is None else weights
+
+    def tensor(key: tuple[str, int, str], array: np.ndarray) -> Tensor:
+        table = array if array.ndim == 2 else array[None]
+        return Tensor(f"{key[0]}.{key[2]}", array.shape, lambda start, stop: table[start:stop])
+
+    tensors = {key: tensor(key, array) for key, array in weights.items()}
+    return Checkpoint(Path("tiny"), config, tiny_tokenizer(), tensors)
+
+
+def tiny_bundle(
+    folder: Path, recipe: str = "fp32", *, draft_noise: float | None = 0.15, config: DecoderConfig = CONFIG
+) -> Path:
+    """A bundle whose draft is its target with some noise, or without a draft if `draft_noise` is None."""
+    weights = tiny_weights(config)
+    target = Source(tiny_checkpoint(config, weights), parse_recipe(recipe))
+    draft = None
+    if draft_noise is not None:
+        draft = replace(target, checkpoint=tiny_checkpoint(config, perturbed(weights, draft_noise)))
+    return write_bundle(target, draft, folder / "bundle")
