@@ -16,7 +16,14 @@ from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.graph import build_decoder
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
-from pilotfish.runtime.bundle import MANIFEST, FileEntry, Manifest, ModelEntry, TokenizerEntry, manifest_to_json
+from pilotfish.runtime.bundle import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    ModelEntry,
+    TokenizerEntry,
+    manifest_to_json,
+)
 from pilotfish.runtime.errors import OptionError, StorageError
 
 # called with what is being written, the weights done so far, and all weights of it
@@ -55,7 +62,10 @@ def write_bundle(
         raise OptionError(f"{output} exists already; delete it or choose another folder")
     match = _check_vocabularies(target, draft)
     models = {"target": target} | ({"draft": draft} if draft else {})
-    with _storage_errors(output), _aside(output, sum(source.num_bytes for source in models.values())) as folder:
+    with (
+        _storage_errors(output),
+        _aside(output, sum(source.num_bytes for source in models.values())) as folder,
+    ):
         entries, files = {}, {}
         for role, source in models.items():
             (folder / role).mkdir()

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.llama import DecoderConfig
 from pilotfish.export.quantize import Recipe
@@ -64,7 +63,11 @@ def build_decoder(
         _linear(nodes, recipe, "embedding" if tied else "head", normed, names.logits, head)
         initializers, digest = weight_file.initializers, weight_file.sha256
     graph = helper.make_graph(
-        nodes.protos, f"pilotfish-{config.family}", _inputs(config, names), _outputs(config, names), initializers
+        nodes.protos,
+        f"pilotfish-{config.family}",
+        _inputs(config, names),
+        _outputs(config, names),
+        initializers,
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10, producer_name="pilotfish")
@@ -73,7 +76,13 @@ def build_decoder(
 
 
 def _layer(
-    nodes: _Nodes, writer: WeightWriter, checkpoint: Checkpoint, names: TensorNames, layer: int, hidden: str, delta: str
+    nodes: _Nodes,
+    writer: WeightWriter,
+    checkpoint: Checkpoint,
+    names: TensorNames,
+    layer: int,
+    hidden: str,
+    delta: str,
 ) -> tuple[str, str]:
     config, prefix = checkpoint.config, f"layer{layer}"
     width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
@@ -116,7 +125,13 @@ def _attention(nodes: _Nodes, config: DecoderConfig, names: TensorNames, layer: 
 
 
 def _norm(
-    nodes: _Nodes, writer: WeightWriter, checkpoint: Checkpoint, stem: str, layer: int, hidden: str, delta: str
+    nodes: _Nodes,
+    writer: WeightWriter,
+    checkpoint: Checkpoint,
+    stem: str,
+    layer: int,
+    hidden: str,
+    delta: str,
 ) -> tuple[str, str]:
     """RMS norm of hidden + delta; returns (normed, hidden + delta). The first layer has no delta yet."""
     config = checkpoint.config
@@ -127,7 +142,11 @@ def _norm(
         return nodes.add("SimplifiedLayerNormalization", [hidden, weight], f"{prefix}.out", **attributes), hidden
     outputs = [f"{prefix}.out", "", "", f"{prefix}.sum"]
     nodes.add(
-        "SkipSimplifiedLayerNormalization", [hidden, delta, weight], outputs, CONTRIB, epsilon=config.rms_norm_eps
+        "SkipSimplifiedLayerNormalization",
+        [hidden, delta, weight],
+        outputs,
+        CONTRIB,
+        epsilon=config.rms_norm_eps,
     )
     return outputs[0], outputs[3]
 

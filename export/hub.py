@@ -1,7 +1,7 @@
 """Everything that touches the model hub: what a repository holds, one file of it, or a whole model folder.
 
-Failures become `CheckpointError` (the repository does not have what was asked for) or `DownloadError` (it could not
-be reached), each with a one-line cause. An `OSError` of the local disk passes through as it is.
+Failures become `CheckpointError` (the repository does not have what was asked for) or `DownloadError` (it could
+not be reached), each with a one-line cause. An `OSError` of the local disk passes through as it is.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from pathlib import Path
 from pilotfish.runtime.catalog import CatalogModel, HubSource
 from pilotfish.runtime.errors import CheckpointError, DownloadError
 
-DISK_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG}
-)
-
+_DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
 _TIMEOUT_S = 5.0
 _WANTED = (
     "config.json",
@@ -59,8 +56,10 @@ class HubRepository:
         return tuple(file for file in self.files if _is_wanted(file.name))
 
 
-def find_repository(repo_id: str, revision: str | None = None, *, endpoint: str | None = None) -> HubRepository:
-    """What the repository holds at `revision` (the newest commit if None). One request, no retry: it fails fast."""
+def find_repository(
+    repo_id: str, revision: str | None = None, *, endpoint: str | None = None
+) -> HubRepository:
+    """What the repository holds at `revision` (None: the newest commit). One request, no retry: it fails fast."""
     with _hub_errors(repo_id):
         from huggingface_hub import HfApi
 
@@ -75,7 +74,7 @@ def find_repository(repo_id: str, revision: str | None = None, *, endpoint: str 
 
 
 def fetch_file(source: HubSource, model: CatalogModel, folder: Path, *, endpoint: str | None = None) -> Path:
-    """Fetches one file into `folder`, going on with what is there; refuses other bytes before fetching them."""
+    """Fetches one file into `folder`, going on with what is there. Other bytes are refused unfetched."""
     repository = find_repository(source.repo_id, source.revision, endpoint=endpoint)
     found = next((file for file in repository.files if file.name == source.file_name), None)
     if found is None:
@@ -154,14 +153,14 @@ def _hub_errors(repo_id: str) -> Iterator[None]:
         raise CheckpointError(f"{repo_id!r} is not a hub id (owner/name)") from error
     except errors.OfflineModeIsEnabled as error:
         raise DownloadError("HF_HUB_OFFLINE is set: unset it to download") from error
-    # The hub client has changed its HTTP library twice; a failed transfer raises whatever that library raises.
     except Exception as error:
+        # The hub client has changed its HTTP library twice, and lets that library's own errors through.
         _reraise_disk_error(error)
         raise DownloadError(f"cannot get it from the hub: {_innermost(error)}") from error
 
 
 def _reraise_disk_error(error: Exception) -> None:
-    if isinstance(error, OSError) and error.errno in DISK_ERRNOS:
+    if isinstance(error, OSError) and error.errno in _DISK_ERRNOS:
         raise error
     # The hub's transfer library, written in Rust, reports a full disk in its text only.
     if "os error 28" in str(error) or "No space left" in str(error):

@@ -50,9 +50,7 @@ class DecoderConfig:
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
-            raise CheckpointError(
-                f"the model is of family {self.family!r}; supported are {', '.join(FAMILIES)}"
-            )
+            raise CheckpointError(f"the model is of family {self.family!r}; supported are {', '.join(FAMILIES)}")
         for name in ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads",
                      "head_dim", "vocab_size", "max_positions"):  # fmt: skip
             if getattr(self, name) < 1:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
 from pilotfish.runtime.errors import OptionError
 
 Floats = NDArray[np.float32]

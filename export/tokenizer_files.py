@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from pilotfish.runtime.errors import CheckpointError
+from tokenizers import Tokenizer
 
 END_TOKEN_TEXTS = frozenset(
     {
@@ -95,9 +94,7 @@ def _read_text(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise CheckpointError(
-            f"{str(path)!r} is not UTF-8 text at byte {error.start}; fetch the file again"
-        ) from error
+        raise CheckpointError(f"{str(path)!r} is not UTF-8 text at byte {error.start}; fetch the file again") from error
 
 
 def _read_object(path: Path) -> dict[str, object]:
@@ -107,9 +104,7 @@ def _read_object(path: Path) -> dict[str, object]:
         return {}
     value = _parse(text, path)
     if not isinstance(value, dict):
-        raise CheckpointError(
-            f"{str(path)!r} holds a JSON {type(value).__name__}, not an object; fetch the file again"
-        )
+        raise CheckpointError(f"{str(path)!r} holds a JSON {type(value).__name__}, not an object; fetch the file again")
     return value
 
 
@@ -149,9 +144,7 @@ def _token_text(config: Mapping[str, object], key: str, path: Path) -> str | Non
         value = value.get("content")
     if value is None or isinstance(value, str):
         return value
-    raise CheckpointError(
-        f'{key} in {str(path)!r} is {value!r}; write it as a string or as {{"content": string}}'
-    )
+    raise CheckpointError(f'{key} in {str(path)!r} is {value!r}; write it as a string or as {{"content": string}}')
 
 
 def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
@@ -197,6 +190,4 @@ def _ids(value: object, path: Path) -> list[int]:
     ids = value if isinstance(value, list) else [value]
     if all(type(token_id) is int and token_id >= 0 for token_id in ids):
         return ids
-    raise CheckpointError(
-        f"eos_token_id in {str(path)!r} is {value!r}; write it as a token id or a list of token ids"
-    )
+    raise CheckpointError(f"eos_token_id in {str(path)!r} is {value!r}; write it as a token id or a list of token ids")

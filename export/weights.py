@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from pilotfish.export.checkpoint import Checkpoint, Tensor
 from pilotfish.export.quantize import Recipe, quantize_blocks, quantize_rows
 from pilotfish.export.weight_file import WeightFile
@@ -93,13 +92,9 @@ class WeightWriter:
     def describe_as_table(self, name: str, weights: Matrix) -> tuple[str, str]:
         """Declares the bytes written last a second time, in the two-dimensional shape an embedding look-up wants."""
         (num_blocks, block_bytes), rows = self._row_shape(weights), weights.num_rows
-        table = self.file.describe(
-            f"{name}.table", np.dtype(np.uint8), (rows, num_blocks * block_bytes), self._offset
-        )
+        table = self.file.describe(f"{name}.table", np.dtype(np.uint8), (rows, num_blocks * block_bytes), self._offset)
         scales_shape = (rows, num_blocks)
-        scales = self.file.describe(
-            f"{name}.table_scales", np.dtype(np.float32), scales_shape, self._scales_offset
-        )
+        scales = self.file.describe(f"{name}.table_scales", np.dtype(np.float32), scales_shape, self._scales_offset)
         return table, scales
 
     def _row_shape(self, weights: Matrix) -> tuple[int, ...]:

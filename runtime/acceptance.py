@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from pilotfish.runtime.sampling import Probs, draw
 
 
@@ -22,9 +21,7 @@ class Verdict:
     next_token: int
 
 
-def accept(
-    drafted: Sequence[int], draft_probs: Probs, target_probs: Probs, rng: np.random.Generator
-) -> Verdict:
+def accept(drafted: Sequence[int], draft_probs: Probs, target_probs: Probs, rng: np.random.Generator) -> Verdict:
     """Decides over one proposal.
 
     `drafted` are K token ids, `draft_probs` (K, V) the distribution each was drawn from, and `target_probs` (K + 1, V)

@@ -80,9 +80,7 @@ class CatalogModel:
         _require(_NAME, self.name, "model name", "lower-case letters, digits, '.' and '-'")
         _require(_SHA256, self.sha256, "sha256", "64 lower-case hex digits")
         if self.file_name != Path(self.file_name).name or not self.file_name.endswith(".gguf"):
-            raise OptionError(
-                f"model {self.name!r}: file_name {self.file_name!r} must be a bare name ending in .gguf"
-            )
+            raise OptionError(f"model {self.name!r}: file_name {self.file_name!r} must be a bare name ending in .gguf")
         if self.num_bytes < 1 or self.context_length < 1:
             raise OptionError(
                 f"model {self.name!r}: num_bytes ({self.num_bytes}) and "
@@ -176,8 +174,7 @@ def parse_catalog(text: str) -> Catalog:
     return Catalog(
         models=tuple(_model(name, table) for name, table in document["models"].items()),
         pairs=tuple(
-            _build(CatalogPair, f"pair {name!r}", {"name": name, **table})
-            for name, table in document["pairs"].items()
+            _build(CatalogPair, f"pair {name!r}", {"name": name, **table}) for name, table in document["pairs"].items()
         ),
         default_pair_name=document["default_pair"],
     )

@@ -8,11 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.errors import GenerationCancelled
 from pilotfish.runtime.kv_cache import KvCache

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-
 from pilotfish.runtime.bundle import Bundle, ModelEntry, load_bundle
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.lookup import LookupDrafter
@@ -103,9 +102,7 @@ class Engine:
         if exact:
             self._target.min_width = exact_width(self._target, MAX_DRAFT_TOKENS + 1)
 
-    def generate(
-        self, prompt: str | Sequence[Message], options: GenerationOptions | None = None
-    ) -> Iterator[Chunk]:
+    def generate(self, prompt: str | Sequence[Message], options: GenerationOptions | None = None) -> Iterator[Chunk]:
         """Streams the continuation of a text, or the reply to a conversation, as it is found.
 
         A text is continued as it stands; messages, each with `role` and `content`, go through the chat template. Wrong

@@ -9,7 +9,6 @@ equal to output without it.
 from __future__ import annotations
 
 import numpy as np
-
 from pilotfish.runtime.decoder import Decoder
 
 PROBE_PREFIX = 40  # tokens before the compared rows, so that attention has something to add up

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.session import import_onnxruntime
 
@@ -26,7 +25,10 @@ class KvCache:
         self.buffers: dict[tuple[str, str], Any] = {
             (past.format(layer=layer), present.format(layer=layer)): _allocate(shape, model.cache_dtype, device)
             for layer in range(model.num_layers)
-            for past, present in ((names.past_key, names.present_key), (names.past_value, names.present_value))
+            for past, present in (
+                (names.past_key, names.present_key),
+                (names.past_value, names.present_value),
+            )
         }
 
     def rollback(self, length: int) -> None:

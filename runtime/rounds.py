@@ -11,7 +11,6 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
-
 from pilotfish.runtime.acceptance import accept
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Drafter, Proposal

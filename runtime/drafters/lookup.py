@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-
 from pilotfish.runtime.drafters.proposal import Proposal
 from pilotfish.runtime.sampling import SamplingParams
 
@@ -22,7 +21,11 @@ class LookupDrafter:
         self._vocab_size = vocab_size
 
     def propose(
-        self, committed: Sequence[int], num_draft_tokens: int, params: SamplingParams, rng: np.random.Generator
+        self,
+        committed: Sequence[int],
+        num_draft_tokens: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
     ) -> Proposal:
         """What followed the latest earlier occurrence of the longest matching n-gram; certain, so rows are one-hot."""
         token_ids = tuple(continuation(np.asarray(committed), num_draft_tokens))

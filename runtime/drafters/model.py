@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Proposal
 from pilotfish.runtime.sampling import Probs, SamplingParams, draw, probabilities
@@ -23,13 +22,20 @@ class ModelDrafter:
         self._masked_ids = np.asarray([i for i in masked_ids if i < vocab_size], np.int64)
 
     def propose(
-        self, committed: Sequence[int], num_draft_tokens: int, params: SamplingParams, rng: np.random.Generator
+        self,
+        committed: Sequence[int],
+        num_draft_tokens: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
     ) -> Proposal:
         """Draws the tokens in turn, each after the ones before it; none where the draft's own context ends."""
         drafted: list[int] = []
         rows: list[Probs] = []
         for _ in range(min(num_draft_tokens, self._decoder.context_length - len(committed))):
-            pending = [*committed[self._decoder.length :], *drafted[max(self._decoder.length - len(committed), 0) :]]
+            pending = [
+                *committed[self._decoder.length :],
+                *drafted[max(self._decoder.length - len(committed), 0) :],
+            ]
             logits = self._decoder.forward(pending, 1)[:, : self._vocab_size]
             logits[:, self._masked_ids] = -np.inf
             probs = probabilities(logits, params)[0]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-
 from pilotfish.runtime.sampling import Probs, SamplingParams
 
 
@@ -29,7 +28,11 @@ class Drafter(Protocol):
     origin: str
 
     def propose(
-        self, committed: Sequence[int], num_draft_tokens: int, params: SamplingParams, rng: np.random.Generator
+        self,
+        committed: Sequence[int],
+        num_draft_tokens: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
     ) -> Proposal:
         """At most `num_draft_tokens` tokens after `committed`; fewer or none if there is nothing to say."""
         ...

@@ -1,0 +1,167 @@
+"""The `pilotfish` program: its frame, and the commands that need nothing but the runtime.
+
+The other packages add their commands through the entry point group `pilotfish.commands`, so the program has what is
+installed and the runtime imports none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pilotfish.runtime.engine import Chunk, Engine, GenerationOptions, load
+from pilotfish.runtime.errors import OptionError, PilotfishError
+from pilotfish.runtime.sampling import SamplingParams
+from pilotfish.runtime.terminal import print_stream, summary
+from rich.console import Console
+
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+
+BundlePath = Annotated[Path, typer.Argument(help="A bundle folder, as `pilotfish export` writes it.")]
+MaxTokens = Annotated[int, typer.Option(help="Most tokens to generate.")]
+Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the random numbers; default: a fresh one.")]
+Draft = Annotated[str, typer.Option(help="Who drafts: auto, model, lookup or off.")]
+NumDraftTokens = Annotated[int, typer.Option("--num-draft-tokens", "-k", help="Tokens drafted in a round.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or tensorrt.")]
+Context = Annotated[int | None, typer.Option("--context", help="Context length in tokens.")]
+Threads = Annotated[int | None, typer.Option("--threads", help="Threads; default: all physical cores.")]
+Exact = Annotated[bool, typer.Option("--exact/--fast", help="Same greedy output with and without speculation.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the program and exits: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the program on `arguments` (default: the process's) and returns its exit code."""
+    app = typer.Typer(add_completion=False, no_args_is_help=True, help="Speculative decoding for ONNX Runtime.")
+    for entry_point in sorted(entry_points(group="pilotfish.commands"), key=lambda point: point.name):
+        entry_point.load()(app)
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(arguments, prog_name="pilotfish", standalone_mode=False)
+    except PilotfishError as error:
+        return _fail(str(error), WRONG_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody reads; the interpreter must not complain while it flushes
+        return FAILED
+    except Exception as error:
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # typer carries a click of its own, unnamed outside
+            error.show()
+            return int(error.exit_code)
+        logging.getLogger(__name__).debug("the command failed", exc_info=True)
+        return _fail(f"{type(error).__name__}: {error}", FAILED)
+    return result if isinstance(result, int) else 0
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `generate` and `chat` to the program."""
+    app.command()(generate)
+    app.command()(chat)
+
+
+def generate(
+    bundle: BundlePath,
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="Default: standard input.")] = None,
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.0,
+    seed: Seed = None,
+    draft: Draft = "auto",
+    num_draft_tokens: NumDraftTokens = 4,
+    device: Device = "cpu",
+    context: Context = None,
+    threads: Threads = None,
+    exact: Exact = True,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text; no chat template.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+) -> None:
+    """Answers one prompt."""
+    text = sys.stdin.read() if prompt is None else prompt
+    if not text.strip():
+        raise OptionError("the prompt is empty; give one with -p or on standard input")
+    options = _options(max_tokens, temperature, seed, draft, num_draft_tokens)
+    with load(bundle, device=device, context_length=context, num_threads=threads, exact=exact) as engine:
+        chunks = engine.generate(text if raw else [{"role": "user", "content": text}], options)
+        if as_json:
+            print(json.dumps(_result(list(chunks), engine), ensure_ascii=False))  # noqa: T201
+            return
+        for chunk in chunks:
+            print(chunk.text, end="", flush=True)  # noqa: T201
+        print()  # noqa: T201
+
+
+def chat(
+    bundle: BundlePath,
+    max_tokens: MaxTokens = 1024,
+    temperature: Temperature = 0.0,
+    seed: Seed = None,
+    draft: Draft = "auto",
+    num_draft_tokens: NumDraftTokens = 4,
+    device: Device = "cpu",
+    context: Context = None,
+    threads: Threads = None,
+    exact: Exact = True,
+    system: Annotated[str | None, typer.Option(help="System prompt.")] = None,
+) -> None:
+    """Talks in the terminal. Drafted text is underlined; Ctrl-C stops a reply, Ctrl-D leaves."""
+    console = Console(highlight=False)
+    options = _options(max_tokens, temperature, seed, draft, num_draft_tokens)
+    messages = [{"role": "system", "content": system}] if system else []
+    with load(bundle, device=device, context_length=context, num_threads=threads, exact=exact) as engine:
+        while (text := _read_line(console)) is not None:
+            if text.strip():
+                messages.append({"role": "user", "content": text})
+                messages.append({"role": "assistant", "content": _reply(console, engine, messages, options)})
+
+
+def _reply(console: Console, engine: Engine, messages: list[dict[str, str]], options: GenerationOptions) -> str:
+    texts: list[str] = []
+
+    def remembered() -> Iterator[Chunk]:
+        for chunk in engine.generate(messages, options):
+            texts.append(chunk.text)
+            yield chunk
+
+    try:
+        print_stream(console, remembered())
+    except KeyboardInterrupt:
+        console.print("\n[dim]stopped[/dim]")
+    console.print(summary(engine.stats), style="dim")
+    return "".join(texts)
+
+
+def _read_line(console: Console) -> str | None:
+    try:
+        return console.input("[bold]> [/bold]")
+    except EOFError:
+        return None
+
+
+def _options(
+    max_tokens: int, temperature: float, seed: int | None, draft: str, num_draft_tokens: int
+) -> GenerationOptions:
+    return GenerationOptions(max_tokens, SamplingParams(temperature, seed), draft, num_draft_tokens)
+
+
+def _result(chunks: list[Chunk], engine: Engine) -> dict[str, object]:
+    return {
+        "text": "".join(chunk.text for chunk in chunks),
+        "token_ids": [token_id for chunk in chunks for token_id in chunk.token_ids],
+        "finish_reason": chunks[-1].finish_reason,
+        "stats": engine.stats.to_dict(),
+    }
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"pilotfish: {message}", file=sys.stderr)  # noqa: T201
+    return code
