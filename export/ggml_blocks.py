@@ -21,8 +21,8 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Decode = Callable[[Bytes, Floats], None]
 
-# A piece, its quants and its scales together stay inside a core's second-level cache.
-NUM_PIECE_ELEMENTS = 1 << 17
+# One MiB of float32: large enough for threads to overlap, small enough for a core's second-level cache.
+NUM_PIECE_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class BlockFormat:
     def __post_init__(self) -> None:
         """Raise ValueError for an empty block."""
         if self.num_elements < 1 or self.num_bytes < 1:
-            raise ValueError(f"a block needs elements and bytes, got {self.num_elements} and {self.num_bytes}")
+            raise ValueError(
+                f"a block needs elements and bytes, got {self.num_elements} and {self.num_bytes}"
+            )
 
 
 def dequantize(data: Bytes, type_name: str, out: Floats | None = None) -> Floats:
@@ -101,15 +103,24 @@ def _fields(packed: Bytes, num_bits: int, position: int = 0) -> Bytes:
     return fields.reshape(-1, num_blocks, width)
 
 
-def _write_weights(out: Floats, quants: NDArray[np.integer], scales: Floats, offsets: Floats | None = None) -> None:
+def _write_weights(
+    out: Floats, quants: NDArray[np.integer], scales: Floats, offsets: Floats | None = None
+) -> None:
     """Fill `out` with `scales * quants + offsets`; quants are runs (runs, B, W), the others (B, G)."""
     num_runs, num_blocks, width = quants.shape
     np.copyto(out.reshape(num_blocks, num_runs, width), quants.transpose(1, 0, 2))
-    # Repeated scales and one long multiply are faster than a broadcast with a short inner loop.
-    num_shared = out.shape[1] // scales.shape[1]
-    out *= np.repeat(scales, num_shared, axis=None).reshape(out.shape)
+    groups = out.reshape(num_blocks, scales.shape[1], -1)
+    groups *= _spread(scales, groups.shape[2])
     if offsets is not None:
-        out += np.repeat(offsets, num_shared, axis=None).reshape(out.shape)
+        groups += _spread(offsets, groups.shape[2])
+
+
+def _spread(values: Floats, num_shared: int) -> Floats:
+    """Shape (B, G) so that it broadcasts over the `num_shared` elements of each group."""
+    if num_shared >= 32:
+        return values[:, :, None]
+    # A loop over so few elements costs more than to repeat the values and multiply in one long loop.
+    return np.repeat(values, num_shared, axis=None).reshape(*values.shape, num_shared)
 
 
 def _centred(quants: Bytes, centre: int) -> NDArray[np.int8]:

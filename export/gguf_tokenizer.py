@@ -45,16 +45,16 @@ class _Rule:
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_LETTERS_AND_MARKS = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_LETTERS_AND_MARKS = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"
+_SYMBOLS_WITHOUT_MARKS = r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
 _SYMBOLS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 
 _GPT2 = _Rule()
 _DIGITS_THEN_GPT2 = _Rule(isolates_digits=True)
 _QWEN2 = _Rule("|".join((_CONTRACTIONS, _LETTERS, r"\p{N}", _SYMBOLS, _SPACES)), composes=True)
 _QWEN35 = _Rule(
-    "|".join((_CONTRACTIONS, _LETTERS_AND_MARKS, r"\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", _SPACES)),
-    composes=True,
+    "|".join((_CONTRACTIONS, _LETTERS_AND_MARKS, r"\p{N}", _SYMBOLS_WITHOUT_MARKS, _SPACES)), composes=True
 )
 _LLAMA3 = _Rule(
     "|".join((_CONTRACTIONS, _LETTERS, r"\p{N}{1,3}", _SYMBOLS, _SPACES)), ignores_merges=True, adds_bos=True
@@ -117,9 +117,10 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> TokenizerFiles:
             single=[f"{bos_token}:0", "$A:0"], special_tokens=[(bos_token, bos_id)]
         )
     ends = (_token_id(metadata, key, vocabulary) for key in _END_KEYS)
+    template = metadata.get("tokenizer.chat_template")
     return TokenizerFiles(
         tokenizer_json=tokenizer.to_str(),
-        chat_template=_chat_template(metadata),
+        chat_template=template if isinstance(template, str) else None,
         bos_token=bos_token,
         eos_token_ids=end_token_ids((i for i in ends if i is not None), vocabulary.ids(_Kind.CONTROL)),
         add_bos=add_bos,
@@ -204,13 +205,9 @@ def _rule(name: str) -> _Rule:
 def _vocabulary(metadata: Mapping[str, object]) -> _Vocabulary:
     texts = _strings(metadata, "tokens")
     kinds = [int(kind) for kind in _numbers(metadata, "token_type", len(texts))]
-    known = set(_Kind)
-    for token_id, kind in enumerate(kinds):
-        if kind not in known:
-            raise CheckpointError(
-                f"{_KEY}token_type of token {token_id} ({texts[token_id]!r}) is {kind}, not one of 1 to 6; "
-                "convert or fetch the model again"
-            )
+    unknown = set(kinds) - set(_Kind)
+    if unknown:
+        raise _wrong("token_type", sorted(unknown), "only kinds 1 to 6")
     return _Vocabulary(texts, kinds)
 
 
@@ -225,11 +222,6 @@ def _merges(metadata: Mapping[str, object], ids: Mapping[str, int]) -> list[tupl
             )
         merges.append((left, right))
     return merges
-
-
-def _chat_template(metadata: Mapping[str, object]) -> str | None:
-    template = metadata.get("tokenizer.chat_template")
-    return template if isinstance(template, str) else None
 
 
 def _value(metadata: Mapping[str, object], key: str) -> object:
@@ -262,7 +254,9 @@ def _strings(metadata: Mapping[str, object], key: str) -> list[str]:
 def _numbers(metadata: Mapping[str, object], key: str, length: int) -> list[float]:
     numbers = np.asarray(_value(metadata, key))
     if numbers.shape != (length,) or numbers.dtype.kind not in "iuf":
-        raise _wrong(key, f"{numbers.dtype} of shape {numbers.shape}", f"{length} numbers, one for each token")
+        raise _wrong(
+            key, f"{numbers.dtype} of shape {numbers.shape}", f"{length} numbers, one for each token"
+        )
     listed: list[float] = numbers.tolist()
     return listed
 

@@ -65,14 +65,15 @@ class VocabularyMatch:
 def compare_vocabularies(target: Sequence[str | None], draft: Sequence[str | None]) -> VocabularyMatch:
     """Compare two vocabularies by token text, id by id.
 
-    None, an empty text and a padding name such as `[PAD151936]` or `<unused7>` count as no token.
+    None, an empty text and a padding name such as `[PAD151936]` or `<unused7>` count as no token. A space and
+    SentencePiece's mark for one are the same text: a GGUF file and a tokenizer.json of one model differ in that.
     """
     target_real, draft_real = _real_tokens(target), _real_tokens(draft)
     both = target_real.keys() & draft_real.keys()
     differing = tuple(
         DifferingToken(token_id, target_real[token_id], draft_real[token_id])
         for token_id in sorted(both)
-        if target_real[token_id] != draft_real[token_id]
+        if not _is_same_text(target_real[token_id], draft_real[token_id])
     )
     return VocabularyMatch(
         num_target=len(target),
@@ -125,6 +126,10 @@ def vocabulary_of(tokenizer_json: str) -> list[str | None]:
             f"a tokenizer.json of {len(tokenizer_json)} characters cannot be read ({error}); fetch it again"
         ) from error
     return texts_by_id(tokenizer.get_vocab(with_added_tokens=True))
+
+
+def _is_same_text(target_text: str, draft_text: str) -> bool:
+    return target_text == draft_text or target_text.replace("▁", " ") == draft_text.replace("▁", " ")
 
 
 def _real_tokens(vocabulary: Sequence[str | None]) -> dict[int, str]:

@@ -94,7 +94,9 @@ def _read_text(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{str(path)!r} is not UTF-8 text at byte {error.start}; fetch the file again") from error
+        raise CheckpointError(
+            f"{str(path)!r} is not UTF-8 text at byte {error.start}; fetch the file again"
+        ) from error
 
 
 def _read_object(path: Path) -> dict[str, object]:
@@ -104,7 +106,9 @@ def _read_object(path: Path) -> dict[str, object]:
         return {}
     value = _parse(text, path)
     if not isinstance(value, dict):
-        raise CheckpointError(f"{str(path)!r} holds a JSON {type(value).__name__}, not an object; fetch the file again")
+        raise CheckpointError(
+            f"{str(path)!r} holds a JSON {type(value).__name__}, not an object; fetch the file again"
+        )
     return value
 
 
@@ -144,7 +148,9 @@ def _token_text(config: Mapping[str, object], key: str, path: Path) -> str | Non
         value = value.get("content")
     if value is None or isinstance(value, str):
         return value
-    raise CheckpointError(f'{key} in {str(path)!r} is {value!r}; write it as a string or as {{"content": string}}')
+    raise CheckpointError(
+        f'{key} in {str(path)!r} is {value!r}; write it as a string or as {{"content": string}}'
+    )
 
 
 def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
@@ -187,7 +193,10 @@ def _named_ends(folder: Path, config: Mapping[str, object], tokenizer: Tokenizer
 def _ids(value: object, path: Path) -> list[int]:
     if value is None:
         return []
-    ids = value if isinstance(value, list) else [value]
-    if all(type(token_id) is int and token_id >= 0 for token_id in ids):
+    entries = value if isinstance(value, list) else [value]
+    ids = [entry for entry in entries if type(entry) is int and entry >= 0]
+    if len(ids) == len(entries):
         return ids
-    raise CheckpointError(f"eos_token_id in {str(path)!r} is {value!r}; write it as a token id or a list of token ids")
+    raise CheckpointError(
+        f"eos_token_id in {str(path)!r} is {value!r}; write it as a token id or a list of token ids"
+    )

@@ -1,0 +1,248 @@
+"""Speculation changes nothing but the speed, and the caches hold a prefix of `committed` whatever happens."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.tiny_models import tiny_bundle
+
+from pilotfish import runtime as pilotfish
+from pilotfish.runtime import GenerationOptions, SamplingParams
+from pilotfish.runtime.engine import MAX_DRAFT_TOKENS, Engine
+
+PROMPTS = ("the pilot fish swims ahead", "the shark", "鮫の前を泳ぐ", "1 2 3 1 2 3 1 2", "🦈")
+CHAT = [{"role": "user", "content": "the pilot fish follows the shark"}]
+
+
+def generated(engine: Engine, prompt, **options) -> list[int]:
+    stream = engine.generate(prompt, GenerationOptions(**{"max_tokens": 48, **options}))
+    return [token_id for chunk in stream for token_id in chunk.token_ids]
+
+
+def assert_invariant(engine: Engine) -> None:
+    for decoder in engine._decoders():
+        assert decoder.length <= len(engine._committed) - 1
+
+
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8"])
+def test_greedy_output_is_the_same_with_and_without_speculation(recipe: str, tmp_path: Path):
+    with pilotfish.load(tiny_bundle(tmp_path, recipe)) as engine:
+        for prompt in PROMPTS:
+            engine.reset()
+            plain = generated(engine, prompt, draft="off")
+            assert engine.stats.num_drafted == 0
+            for draft in ("model", "lookup"):
+                for num_draft_tokens in (1, 2, 3, 4, 5, 6, MAX_DRAFT_TOKENS):
+                    engine.reset()
+                    tokens = generated(engine, prompt, draft=draft, num_draft_tokens=num_draft_tokens)
+                    assert tokens == plain, (prompt, draft, num_draft_tokens)
+                    assert_invariant(engine)
+
+
+def test_a_draft_equal_to_the_target_is_always_accepted(tmp_path: Path):
+    with pilotfish.load(tiny_bundle(tmp_path, draft_noise=0.0)) as engine:
+        generated(engine, PROMPTS[0], draft="model", num_draft_tokens=4)
+        assert engine.stats.acceptance_rate > 0.95
+        assert engine.stats.tokens_per_round > 4
+
+
+def test_the_invariant_holds_between_all_chunks(engine: Engine):
+    for draft in ("model", "lookup", "off"):
+        for _ in engine.generate(PROMPTS[0], GenerationOptions(max_tokens=40, draft=draft)):
+            assert_invariant(engine)
+
+
+def test_a_consumer_that_leaves_does_no_harm(engine: Engine):
+    expected = generated(engine, PROMPTS[1])
+    for num_chunks in range(1, 6):
+        stream = engine.generate(PROMPTS[0])
+        for _ in range(num_chunks):
+            next(stream)
+        assert generated(engine, PROMPTS[1]) == expected
+
+
+def test_a_stream_that_was_overtaken_ends(engine: Engine):
+    first = engine.generate(PROMPTS[0])
+    next(first)
+    generated(engine, PROMPTS[1])
+    assert list(first) == []
+
+
+def test_a_failed_round_leaves_the_engine_usable(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    expected = generated(engine, PROMPTS[1])
+    stream = engine.generate(PROMPTS[0])
+    next(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr("pilotfish.runtime.rounds.accept", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            list(stream)
+    assert_invariant(engine)
+    assert generated(engine, PROMPTS[1]) == expected
+
+
+@pytest.mark.parametrize("draft", ["model", "lookup"])
+def test_the_second_turn_reuses_the_caches_and_equals_a_fresh_run(engine: Engine, draft: str):
+    reply = "".join(chunk.text for chunk in engine.generate(CHAT, GenerationOptions(max_tokens=20, draft=draft)))
+    turn = [*CHAT, {"role": "assistant", "content": reply}, {"role": "user", "content": "and then?"}]
+    second = generated(engine, turn, draft=draft)
+    assert engine.stats.num_cached_tokens >= len(engine.tokenizer.encode_chat(CHAT)) - 1
+    engine.reset()
+    assert generated(engine, turn, draft=draft) == second
+
+
+def test_an_edit_of_an_earlier_message_rolls_back_to_it(engine: Engine):
+    generated(engine, "the pilot fish swims ahead of the shark")
+    edited = generated(engine, "the pilot fish follows")
+    assert 0 < engine.stats.num_cached_tokens < len(engine.tokenizer.encode("the pilot fish follows"))
+    engine.reset()
+    assert generated(engine, "the pilot fish follows") == edited
+
+
+def test_an_end_token_inside_a_block_ends_the_generation(engine: Engine):
+    tokens = generated(engine, PROMPTS[0], draft="off")
+    end = tokens[10]
+    engine.tokenizer.end_token_ids = frozenset({end})
+    for draft in ("off", "model", "lookup"):
+        engine.reset()
+        chunks = list(engine.generate(PROMPTS[0], GenerationOptions(max_tokens=48, draft=draft, num_draft_tokens=6)))
+        assert [t for chunk in chunks for t in chunk.token_ids] == tokens[: tokens.index(end) + 1]
+        assert chunks[-1].finish_reason == "end"
+        assert engine.stats.num_tokens == tokens.index(end) + 1
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 3, 7])
+def test_the_token_limit_is_met_exactly(engine: Engine, max_tokens: int):
+    chunks = list(engine.generate(PROMPTS[0], GenerationOptions(max_tokens=max_tokens, num_draft_tokens=6)))
+    assert sum(len(chunk.token_ids) for chunk in chunks) == max_tokens
+    assert chunks[-1].finish_reason == "length"
+
+
+def test_the_context_is_filled_to_the_last_token(bundle_path: Path):
+    with pilotfish.load(bundle_path, context_length=64) as engine:
+        outputs = []
+        for draft in ("off", "model", "lookup"):
+            engine.reset()
+            options = GenerationOptions(max_tokens=None, draft=draft, num_draft_tokens=6)
+            chunks = list(engine.generate(PROMPTS[0], options))
+            assert chunks[-1].finish_reason == "context"
+            outputs.append([t for chunk in chunks for t in chunk.token_ids])
+        assert len(engine.tokenizer.encode(PROMPTS[0])) + len(outputs[0]) == 64
+        assert outputs[1:] == outputs[:1] * 2
+
+
+def test_the_whole_context_of_the_model_can_be_used(bundle_path: Path):
+    with pilotfish.load(bundle_path, context_length=512) as engine:
+        chunks = list(engine.generate("the shark " * 60, GenerationOptions(max_tokens=None, num_draft_tokens=6)))
+        assert chunks[-1].finish_reason == "context"
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_happens(bundle_path: Path):
+    with pilotfish.load(bundle_path, context_length=16) as engine:
+        with pytest.raises(pilotfish.ContextOverflowError, match=r"tokens long and the context holds 16.*512"):
+            engine.generate("the shark " * 20)
+        assert generated(engine, "the shark", max_tokens=2)
+
+
+def test_cancel_from_another_thread_ends_the_stream(engine: Engine):
+    expected = generated(engine, PROMPTS[1])
+    chunks = []
+    for chunk in engine.generate(PROMPTS[0], GenerationOptions(max_tokens=None)):
+        chunks.append(chunk)
+        if len(chunks) == 3:
+            thread = threading.Thread(target=engine.cancel)
+            thread.start()
+            thread.join()
+    assert chunks[-1].finish_reason == "cancelled"
+    assert len(chunks) <= 5
+    assert generated(engine, PROMPTS[1]) == expected
+
+
+def test_streamed_text_equals_the_decoded_tokens(engine: Engine):
+    for prompt in PROMPTS:
+        chunks = list(engine.generate(prompt, GenerationOptions(max_tokens=64)))
+        token_ids = [t for chunk in chunks for t in chunk.token_ids]
+        assert "".join(chunk.text for chunk in chunks) == engine.tokenizer.decode(token_ids)
+
+
+def test_origins_add_up_to_the_statistics(engine: Engine):
+    for draft in ("model", "lookup"):
+        chunks = list(engine.generate(PROMPTS[0], GenerationOptions(max_tokens=48, draft=draft)))
+        stats = engine.stats
+        assert stats.num_accepted == sum(len(c.token_ids) for c in chunks if c.origin == draft)
+        assert stats.num_tokens == sum(len(c.token_ids) for c in chunks) == 48
+        assert 0 <= stats.host_s < stats.decode_s
+        assert stats.speculation.startswith(f"on: {draft}")
+
+
+def test_ids_past_the_tokenizer_are_never_produced(engine: Engine):
+    assert engine.bundle.manifest.target.vocab_size > engine.tokenizer.num_tokens
+    tokens = generated(engine, PROMPTS[0], sampling=SamplingParams(temperature=50, seed=1), max_tokens=300)
+    assert max(tokens) < engine.tokenizer.num_tokens
+
+
+def test_a_seed_gives_the_same_text_again(engine: Engine):
+    sampling = SamplingParams(temperature=1.0, seed=5)
+    first = generated(engine, PROMPTS[0], sampling=sampling)
+    engine.reset()
+    assert generated(engine, PROMPTS[0], sampling=sampling) == first
+
+
+def test_sampled_tokens_follow_the_targets_distribution_under_speculation(bundle_path: Path):
+    """Share of each second token over many runs, with and without a draft, within five standard deviations."""
+    num_runs, shares = 1500, {}
+    with pilotfish.load(bundle_path) as engine:
+        for draft in ("off", "model"):
+            counts = np.zeros(engine.tokenizer.num_tokens)
+            for seed in range(num_runs):
+                sampling = SamplingParams(temperature=8.0, seed=seed + 10_000 * (draft == "off"))
+                options = {"sampling": sampling, "max_tokens": 4, "draft": draft, "num_draft_tokens": 2}
+                counts[generated(engine, PROMPTS[1], **options)[2]] += 1
+            shares[draft] = counts / num_runs
+    spread = np.sqrt((shares["off"] + shares["model"] + 2 / num_runs) / num_runs)
+    assert (np.abs(shares["off"] - shares["model"]) < 5 * spread).all()
+
+
+def test_a_draft_that_is_not_there_is_refused(lookup_bundle_path: Path):
+    with pilotfish.load(lookup_bundle_path) as engine:
+        with pytest.raises(pilotfish.OptionError, match="no draft model"):
+            engine.generate("the shark", GenerationOptions(draft="model"))
+        generated(engine, "the shark", draft="auto")
+        assert engine.stats.speculation.startswith("on: lookup")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"draft": "fast"}, "draft is 'fast'"),
+        ({"num_draft_tokens": 16}, "num_draft_tokens is 16"),
+    ],
+)
+def test_options_are_checked(options: dict, message: str):
+    with pytest.raises(pilotfish.OptionError, match=message):
+        GenerationOptions(**options)
+
+
+@pytest.mark.parametrize("temperature", [-1, float("nan")])
+def test_a_temperature_that_is_none_is_refused(temperature: float):
+    with pytest.raises(pilotfish.OptionError, match="temperature"):
+        SamplingParams(temperature)
+
+
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_a_device_that_is_not_there_is_an_error_not_a_fallback(bundle_path: Path, device: str):
+    with pytest.raises(pilotfish.DeviceError, match=r"ExecutionProvider.*pilotfish\[cuda\]"):
+        pilotfish.load(bundle_path, device=device)
+
+
+def test_an_unknown_device_is_refused(bundle_path: Path):
+    with pytest.raises(pilotfish.OptionError, match="unknown device 'npu'"):
+        pilotfish.load(bundle_path, device="npu")
+
+
+def test_an_empty_prompt_is_refused(engine: Engine):
+    with pytest.raises(pilotfish.OptionError, match="empty"):
+        engine.generate("")
