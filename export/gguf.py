@@ -15,20 +15,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from pilotfish.export.ggml_blocks import BLOCK_FORMATS, Floats, dequantize
 from pilotfish.runtime.errors import CheckpointError
 
 MAGIC = b"GGUF"
 MAX_DIMENSIONS = 4
-MAX_LENGTH = (
-    1 << 24
-)  # of a string or an array: no vocabulary or chat template comes near, a damaged length does
+MAX_LENGTH = 1 << 24  # of a string or an array; no vocabulary or chat template comes near
 
-_STRING, _ARRAY = 8, 9
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_LENGTH = struct.Struct("<Q")
 # fmt: off
 _NUMBERS = {
-    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8",
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
 }
 _TENSOR_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
@@ -100,9 +98,8 @@ class GgufFile:
             num_tensors, num_values = reader.counts()
             self.metadata: dict[str, object] = reader.metadata(num_values)
             _refuse_split(self.path, self.metadata)
-            self.tensors: dict[str, GgufTensor] = reader.tensors(
-                num_tensors, _alignment(self.path, self.metadata)
-            )
+            alignment = _alignment(self.path, self.metadata)
+            self.tensors: dict[str, GgufTensor] = reader.tensors(num_tensors, alignment)
         except BaseException:
             self.close()
             raise
@@ -192,7 +189,7 @@ class _HeaderReader:
         block_size = BLOCK_FORMATS[type_name].num_elements
         if num_columns % block_size:
             raise self._damaged(
-                f"{type_name} tensor {name!r} has {num_columns} columns, no multiple of {block_size}"
+                f"tensor {name!r} has {num_columns} columns, {type_name} packs {block_size} at once"
             )
         return type_name
 
@@ -206,30 +203,24 @@ class _HeaderReader:
         kind = self._integer("<I")
         if kind == _STRING:
             return self._string()
-        if kind == _ARRAY:
-            return self._array(key)
-        return self._numbers(key, kind, 1)[0].item()
-
-    def _array(self, key: str) -> list[str] | NDArray[Any]:
+        if kind != _ARRAY:
+            return self._numbers(key, kind, 1)[0].item()
         kind, count = self._integer("<I"), self._integer("<Q")
-        if kind != _STRING:
-            return self._numbers(key, kind, count)
-        self._see_length(count, 8)
-        return [self._string() for _ in range(count)]
+        return self._strings(count) if kind == _STRING else self._numbers(key, kind, count)
 
     def _numbers(self, key: str, kind: int, count: int) -> NDArray[Any]:
         if kind not in _NUMBERS:
-            raise self._damaged(
-                f"metadata {key!r} holds values of type {kind}, which is none that can be read"
-            )
+            raise self._damaged(f"metadata {key!r} holds values of the unknown type {kind}")
         dtype = np.dtype(_NUMBERS[kind])
-        start = self._take(self._see_length(count, dtype.itemsize))
-        if dtype == np.bool_:
-            return np.frombuffer(self._data, np.uint8, count, start) != 0
-        return np.frombuffer(self._data, dtype, count, start).astype(dtype.newbyteorder("="))
+        numbers = np.frombuffer(self._data, dtype, count, self._take(count, dtype.itemsize))
+        return numbers.astype(np.bool_ if kind == _BOOL else dtype.newbyteorder("="))
+
+    def _strings(self, count: int) -> list[str]:
+        self._position = self._take(count, _LENGTH.size)  # no string takes less, so a damaged count ends here
+        return [self._string() for _ in range(count)]
 
     def _string(self) -> str:
-        length = self._see_length(self._integer("<Q"), 1)
+        (length,) = _LENGTH.unpack_from(self._data, self._take(_LENGTH.size))
         start = self._take(length)
         return self._data[start : start + length].decode("utf-8", "surrogateescape")
 
@@ -237,20 +228,14 @@ class _HeaderReader:
         value: int = struct.unpack_from(layout, self._data, self._take(struct.calcsize(layout)))[0]
         return value
 
-    def _see_length(self, count: int, item_size: int) -> int:
-        """The bytes that `count` items need at least; raises before anything of that size is made."""
-        if self._position + count * item_size > self._size:
-            raise self._truncated(self._position + count * item_size)
+    def _take(self, count: int, item_size: int = 1) -> int:
+        """Step over `count` items; returns where they start. Raises before anything of their size is made."""
+        start, stop = self._position, self._position + count * item_size
+        if stop > self._size:
+            raise self._truncated(stop)
         if count > MAX_LENGTH:
-            raise self._damaged(f"a string or an array of length {count} is at byte {self._position}")
-        return count * item_size
-
-    def _take(self, num_bytes: int) -> int:
-        """Step over `num_bytes`; returns where they start."""
-        start = self._position
-        if start + num_bytes > self._size:
-            raise self._truncated(start + num_bytes)
-        self._position = start + num_bytes
+            raise self._damaged(f"a string or an array at byte {start} has the length {count}")
+        self._position = stop
         return start
 
     def _truncated(self, stop: int) -> CheckpointError:
@@ -285,8 +270,8 @@ def _refuse_split(path: Path, metadata: dict[str, object]) -> None:
 
 def _alignment(path: Path, metadata: dict[str, object]) -> int:
     alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise CheckpointError(
-            f"{path} is damaged: general.alignment is {alignment!r}, not a power of two; download it again"
-        )
-    return alignment
+    if isinstance(alignment, int) and alignment > 0 and alignment & (alignment - 1) == 0:
+        return alignment
+    raise CheckpointError(
+        f"{path} is damaged: general.alignment is {alignment!r}, not a power of two; download it again"
+    )

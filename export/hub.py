@@ -56,16 +56,12 @@ class HubRepository:
         return tuple(file for file in self.files if _is_wanted(file.name))
 
 
-def find_repository(
-    repo_id: str, revision: str | None = None, *, endpoint: str | None = None
-) -> HubRepository:
-    """What the repository holds at `revision` (None: the newest commit). One request, no retry: it fails fast."""
+def find_repository(repo_id: str, revision: str | None = None, *, endpoint: str | None = None) -> HubRepository:
+    """What the repository holds at `revision` (None: the newest commit). One request, never retried."""
     with _hub_errors(repo_id):
         from huggingface_hub import HfApi
 
-        info = HfApi(endpoint=endpoint).model_info(
-            repo_id, revision=revision, files_metadata=True, timeout=_TIMEOUT_S
-        )
+        info = HfApi(endpoint=endpoint).model_info(repo_id, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
         files = tuple(
             HubFile(file.rfilename, file.size or 0, file.lfs.sha256 if file.lfs else None)
             for file in info.siblings or ()

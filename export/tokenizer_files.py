@@ -30,7 +30,7 @@ class TokenizerFiles:
     """A tokenizer and what a chat needs beside it.
 
     `tokenizer_json` is a file that `tokenizers.Tokenizer.from_str` reads. `chat_template` is Jinja source.
-    `eos_token_ids` is every id that ends a generation, ascending. `add_bos` says that plain text (without a
+    `eos_token_ids` is every id that ends a generation, the model's own end of text first. `add_bos` says that plain text (without a
     template, which writes its own) begins with `bos_token`; the JSON may hold a post-processor that adds it
     too, so encode without special tokens and let `add_bos` decide.
     """
@@ -51,9 +51,9 @@ class TokenizerFiles:
 
 
 def end_token_ids(named: Iterable[int], special_tokens: Mapping[str, int]) -> tuple[int, ...]:
-    """The ids a model names as ends, with those special tokens whose text is a well-known end."""
-    known = (token_id for text, token_id in special_tokens.items() if text in END_TOKEN_TEXTS)
-    return tuple(sorted({*named, *known}))
+    """The ids a model names as ends, in its order, then the special tokens whose text is a well-known end."""
+    known = sorted(token_id for text, token_id in special_tokens.items() if text in END_TOKEN_TEXTS)
+    return tuple(dict.fromkeys((*named, *known)))
 
 
 def tokenizer_from_folder(path: str | Path) -> TokenizerFiles:
@@ -182,12 +182,12 @@ def _is_named(entry: object) -> bool:
 
 
 def _named_ends(folder: Path, config: Mapping[str, object], tokenizer: Tokenizer) -> list[int]:
-    ends: list[int] = []
-    for name in ("generation_config.json", "config.json"):
-        ends += _ids(_read_object(folder / name).get("eos_token_id"), folder / name)
     eos_token = _token_text(config, "eos_token", folder / "tokenizer_config.json")
     eos_id = tokenizer.token_to_id(eos_token) if eos_token is not None else None
-    return ends if eos_id is None else [*ends, eos_id]
+    ends = [] if eos_id is None else [eos_id]
+    for name in ("generation_config.json", "config.json"):
+        ends += _ids(_read_object(folder / name).get("eos_token_id"), folder / name)
+    return ends
 
 
 def _ids(value: object, path: Path) -> list[int]:

@@ -38,7 +38,7 @@ def fetch_wheel(source: WheelSource, path: Path, folder: Path) -> None:
 
 
 def extract_member(wheel: Path, source: WheelSource, destination: Path, num_bytes: int) -> None:
-    """Writes the wheel's member to `destination`; raises DownloadError if it is missing, damaged or of another size."""
+    """Writes the wheel's member to `destination`; raises DownloadError if it is not whole or not there."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             member = archive.getinfo(source.member)

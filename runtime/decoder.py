@@ -77,6 +77,8 @@ class Decoder:
             raise ValueError(f"{num_logits} rows of logits of {len(token_ids)} tokens were asked for")
         if self.length + len(token_ids) > self.context_length:
             raise ValueError(f"{len(token_ids)} tokens after {self.length} exceed the context of {self.context_length}")
+        if not token_ids:
+            return self._logits[:0]
         done = 0
         while (left := len(token_ids) - done) > MAX_WIDTH:
             width = min(MAX_WIDTH, left - num_logits)  # the asked-for rows stay together in the last pass

@@ -151,7 +151,7 @@ class Engine:
         stats = Stats(reason, len(token_ids), self._target.length)
         output = StreamDecoder(self.tokenizer)
         rng = np.random.default_rng(options.sampling.seed)
-        wanted = self.context_length if options.max_tokens is None else len(token_ids) + options.max_tokens
+        wanted = len(token_ids) + (options.max_tokens or self.context_length)
         limits = Limits(self.tokenizer.end_token_ids, min(wanted, self.context_length))
         finish_reason = None
         try:

@@ -75,9 +75,7 @@ def test_every_field_is_read() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones_and_the_nearest() -> None:
-    with pytest.raises(
-        OptionError, match=r"no model named 'smollm2'.*did you mean 'smollm2-135m'.*known: smollm2"
-    ):
+    with pytest.raises(OptionError, match=r"no model named 'smollm2'.*did you mean 'smollm2-135m'.*known: smollm2"):
         load_catalog().model("smollm2")
     with pytest.raises(OptionError, match=r"no pair named 'xyz' in the catalog \(known: smollm2-135m\)"):
         load_catalog().pair("xyz")
@@ -118,9 +116,7 @@ def test_a_model_without_sources_is_refused() -> None:
         parse_catalog(VALID[:start] + VALID[end:])
 
 
-def test_the_cache_folder_is_the_platforms_unless_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_folder_is_the_platforms_unless_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PILOTFISH_CACHE", raising=False)
     assert cache_dir() == platformdirs.user_cache_path("pilotfish", appauthor=False)
     monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))

@@ -113,7 +113,7 @@ def test_misuse_is_refused(decoder: Decoder):
 def test_a_tensor_name_comes_from_the_manifest(tmp_path: Path):
     path = tiny_bundle(tmp_path, draft_noise=None)
     manifest = path / "pilotfish.json"
-    manifest.write_text(manifest.read_text().replace('"logits"', '"scores"'))
+    manifest.write_text(manifest.read_text().replace('"logits": "logits"', '"logits": "scores"'))
     bundle = load_bundle(path)
     model = bundle.manifest.target
     with pytest.raises(Exception, match="scores"):
