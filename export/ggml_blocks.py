@@ -36,9 +36,7 @@ class BlockFormat:
     def __post_init__(self) -> None:
         """Raise ValueError for an empty block."""
         if self.num_elements < 1 or self.num_bytes < 1:
-            raise ValueError(
-                f"a block needs elements and bytes, got {self.num_elements} and {self.num_bytes}"
-            )
+            raise ValueError(f"a block needs elements and bytes, got {self.num_elements} and {self.num_bytes}")
 
 
 def dequantize(data: Bytes, type_name: str, out: Floats | None = None) -> Floats:
@@ -103,9 +101,7 @@ def _fields(packed: Bytes, num_bits: int, position: int = 0) -> Bytes:
     return fields.reshape(-1, num_blocks, width)
 
 
-def _write_weights(
-    out: Floats, quants: NDArray[np.integer], scales: Floats, offsets: Floats | None = None
-) -> None:
+def _write_weights(out: Floats, quants: NDArray[np.integer], scales: Floats, offsets: Floats | None = None) -> None:
     """Fill `out` with `scales * quants + offsets`; quants are runs (runs, B, W), the others (B, G)."""
     num_runs, num_blocks, width = quants.shape
     np.copyto(out.reshape(num_blocks, num_runs, width), quants.transpose(1, 0, 2))
@@ -160,7 +156,8 @@ def _decode_q4_1(blocks: Bytes, out: Floats) -> None:
 def _five_bit_quants(fifth: Bytes, low: Bytes) -> Bytes:
     """Join low nibbles (B, 16 bytes) with the fifth bits (B, 4 bytes, in element order): runs (2, B, 16)."""
     quants = _fields(low.reshape(-1, 1, 1, 16), 4)
-    bits = np.unpackbits(fifth.reshape(-1, 2, 2).transpose(1, 0, 2).ravel(), bitorder="little")
+    halves = np.ascontiguousarray(fifth.view(np.uint16).T)  # the two bytes of each run, run by run
+    bits = np.unpackbits(halves.view(np.uint8), bitorder="little")
     bits *= np.uint8(16)
     quants |= bits.reshape(quants.shape)
     return quants

@@ -188,9 +188,7 @@ class _HeaderReader:
             )
         block_size = BLOCK_FORMATS[type_name].num_elements
         if num_columns % block_size:
-            raise self._damaged(
-                f"tensor {name!r} has {num_columns} columns, {type_name} packs {block_size} at once"
-            )
+            raise self._damaged(f"tensor {name!r} has {num_columns} columns, {type_name} packs {block_size} at once")
         return type_name
 
     def _offset(self, name: str, alignment: int) -> int:

@@ -53,9 +53,7 @@ _SYMBOLS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 _GPT2 = _Rule()
 _DIGITS_THEN_GPT2 = _Rule(isolates_digits=True)
 _QWEN2 = _Rule("|".join((_CONTRACTIONS, _LETTERS, r"\p{N}", _SYMBOLS, _SPACES)), composes=True)
-_QWEN35 = _Rule(
-    "|".join((_CONTRACTIONS, _LETTERS_AND_MARKS, r"\p{N}", _SYMBOLS_WITHOUT_MARKS, _SPACES)), composes=True
-)
+_QWEN35 = _Rule("|".join((_CONTRACTIONS, _LETTERS_AND_MARKS, r"\p{N}", _SYMBOLS_WITHOUT_MARKS, _SPACES)), composes=True)
 _LLAMA3 = _Rule(
     "|".join((_CONTRACTIONS, _LETTERS, r"\p{N}{1,3}", _SYMBOLS, _SPACES)), ignores_merges=True, adds_bos=True
 )
@@ -74,7 +72,7 @@ _RULES = {
 
 @dataclass(frozen=True, slots=True)
 class _Vocabulary:
-    """Token texts and kinds by id. Unused ids are padding: they get no place in the tokenizer."""
+    """Token texts and kinds by id."""
 
     texts: list[str]
     kinds: list[int]
@@ -84,17 +82,19 @@ class _Vocabulary:
         pairs = enumerate(zip(self.texts, self.kinds, strict=True))
         return {text: i for i, (text, kind) in pairs if kind in kinds}
 
-    def used_ids(self) -> dict[str, int]:
-        """Text → id of all tokens but the unused."""
-        return self.ids(*(kind for kind in _Kind if kind is not _Kind.UNUSED))
+    def unpadded_ids(self) -> dict[str, int]:
+        """Text → id of all tokens but the unused ones at the end, which pad the model's width."""
+        used = (i for i, kind in enumerate(self.kinds) if kind != _Kind.UNUSED)
+        return {text: i for i, text in enumerate(self.texts[: max(used, default=-1) + 1])}
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, object]) -> TokenizerFiles:
     """Build the tokenizer that a GGUF file's metadata describes.
 
     Byte-level BPE (`gpt2`) with a known pre-tokenizer, and SentencePiece BPE (`llama`). Control tokens become
-    special tokens, user-defined ones plain added tokens; unused ids stay holes. Raises `CheckpointError` for
-    another algorithm or pre-tokenizer, and for metadata that is missing or contradicts itself.
+    special tokens, user-defined ones plain added tokens; unused ids at the end get no token. Raises
+    `CheckpointError` for another algorithm or pre-tokenizer, and for metadata that is missing or contradicts
+    itself.
     """
     algorithm = _string(metadata, "model")
     if algorithm not in ("gpt2", "llama"):
@@ -114,7 +114,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> TokenizerFiles:
     bos_token = None if bos_id is None else vocabulary.texts[bos_id]
     if add_bos and bos_token is not None:
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=[f"{bos_token}:0", "$A:0"], special_tokens=[(bos_token, bos_id)]
+            single=["bos", "$A"], special_tokens=[{"id": "bos", "ids": [bos_id], "tokens": [bos_token]}]
         )
     ends = (_token_id(metadata, key, vocabulary) for key in _END_KEYS)
     template = metadata.get("tokenizer.chat_template")
@@ -128,7 +128,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> TokenizerFiles:
 
 
 def _byte_level(metadata: Mapping[str, object], vocabulary: _Vocabulary, rule: _Rule) -> Tokenizer:
-    ids = vocabulary.used_ids()
+    ids = vocabulary.unpadded_ids()
     merges = _merges(metadata, ids)
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=rule.ignores_merges))
     cuts = [pre_tokenizers.Digits(individual_digits=True)] if rule.isolates_digits else []
@@ -143,7 +143,7 @@ def _byte_level(metadata: Mapping[str, object], vocabulary: _Vocabulary, rule: _
 
 
 def _sentencepiece(metadata: Mapping[str, object], vocabulary: _Vocabulary) -> Tokenizer:
-    ids = vocabulary.used_ids()
+    ids = vocabulary.unpadded_ids()
     if _KEY + "merges" in metadata:
         merges = _merges(metadata, ids)
     else:
@@ -254,9 +254,7 @@ def _strings(metadata: Mapping[str, object], key: str) -> list[str]:
 def _numbers(metadata: Mapping[str, object], key: str, length: int) -> list[float]:
     numbers = np.asarray(_value(metadata, key))
     if numbers.shape != (length,) or numbers.dtype.kind not in "iuf":
-        raise _wrong(
-            key, f"{numbers.dtype} of shape {numbers.shape}", f"{length} numbers, one for each token"
-        )
+        raise _wrong(key, f"{numbers.dtype} of shape {numbers.shape}", f"{length} numbers, one for each token")
     listed: list[float] = numbers.tolist()
     return listed
 

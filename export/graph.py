@@ -60,6 +60,8 @@ def build_decoder(
         normed, _ = _norm(nodes, writer, checkpoint, "norm", -1, hidden, delta)
         if not tied:
             writer.write("head", head)
+        elif checkpoint.find("head"):
+            progress(head.num_rows * head.num_columns)  # the second copy needs no work
         _linear(nodes, recipe, "embedding" if tied else "head", normed, names.logits, head)
         initializers, digest = weight_file.initializers, weight_file.sha256
     graph = helper.make_graph(

@@ -30,9 +30,9 @@ class TokenizerFiles:
     """A tokenizer and what a chat needs beside it.
 
     `tokenizer_json` is a file that `tokenizers.Tokenizer.from_str` reads. `chat_template` is Jinja source.
-    `eos_token_ids` is every id that ends a generation, the model's own end of text first. `add_bos` says that plain text (without a
-    template, which writes its own) begins with `bos_token`; the JSON may hold a post-processor that adds it
-    too, so encode without special tokens and let `add_bos` decide.
+    `eos_token_ids` is every id that ends a generation, the model's own end of text first. `add_bos` says that
+    plain text (without a template, which writes its own) begins with `bos_token`; the JSON may hold a
+    post-processor that adds it too, so encode without special tokens and let `add_bos` decide.
     """
 
     tokenizer_json: str
@@ -94,9 +94,7 @@ def _read_text(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise CheckpointError(
-            f"{str(path)!r} is not UTF-8 text at byte {error.start}; fetch the file again"
-        ) from error
+        raise CheckpointError(f"{str(path)!r} is not UTF-8 text at byte {error.start}; fetch the file again") from error
 
 
 def _read_object(path: Path) -> dict[str, object]:
@@ -106,9 +104,7 @@ def _read_object(path: Path) -> dict[str, object]:
         return {}
     value = _parse(text, path)
     if not isinstance(value, dict):
-        raise CheckpointError(
-            f"{str(path)!r} holds a JSON {type(value).__name__}, not an object; fetch the file again"
-        )
+        raise CheckpointError(f"{str(path)!r} holds a JSON {type(value).__name__}, not an object; fetch the file again")
     return value
 
 
@@ -148,9 +144,7 @@ def _token_text(config: Mapping[str, object], key: str, path: Path) -> str | Non
         value = value.get("content")
     if value is None or isinstance(value, str):
         return value
-    raise CheckpointError(
-        f'{key} in {str(path)!r} is {value!r}; write it as a string or as {{"content": string}}'
-    )
+    raise CheckpointError(f'{key} in {str(path)!r} is {value!r}; write it as a string or as {{"content": string}}')
 
 
 def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
@@ -197,6 +191,4 @@ def _ids(value: object, path: Path) -> list[int]:
     ids = [entry for entry in entries if type(entry) is int and entry >= 0]
     if len(ids) == len(entries):
         return ids
-    raise CheckpointError(
-        f"eos_token_id in {str(path)!r} is {value!r}; write it as a token id or a list of token ids"
-    )
+    raise CheckpointError(f"eos_token_id in {str(path)!r} is {value!r}; write it as a token id or a list of token ids")

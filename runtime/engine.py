@@ -21,7 +21,7 @@ from pilotfish.runtime.sampling import SamplingParams
 from pilotfish.runtime.tokenizer import Message, StreamDecoder, Tokenizer
 
 DRAFT_CHOICES = ("auto", "model", "lookup", "off")
-MAX_DRAFT_TOKENS = 15  # a verification is then 16 rows wide, the widest that exact mode probes
+MAX_DRAFT_TOKENS = 8  # exact mode compares all widths up to one more than this when a bundle is loaded
 DEFAULT_CONTEXT_LENGTH = 4096
 
 

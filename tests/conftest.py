@@ -3,9 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.tiny_models import tiny_bundle
-
 from pilotfish import runtime as pilotfish
+from support.tiny_models import tiny_bundle
 
 
 @pytest.fixture(scope="session")

@@ -419,9 +419,9 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 def test_a_refused_write_names_the_file_that_was_refused(tmp_path: Path) -> None:
     error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "x.lock"))
-    with pytest.raises(StorageError, match=r"cannot use .*x\.lock: Permission denied; make it writable, or set PILOT"):
-        with staging.disk_errors(tmp_path / "x", 1000):
-            raise error
+    message = r"cannot use .*x\.lock: Permission denied; make it writable, or set PILOTFISH_CACHE"
+    with pytest.raises(StorageError, match=message), staging.disk_errors(tmp_path / "x", 1000):
+        raise error
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from pilotfish.runtime.acceptance import accept
 
 NUM_RUNS = 20_000

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.tiny_models import tiny_bundle
-
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
 from pilotfish.runtime.exactness import exact_width
+from support.tiny_models import tiny_bundle
 
 IDS = np.random.default_rng(7).integers(0, 300, 40).tolist()
 TOLERANCE = 2e-4  # float32 rounding between kernels of different width, on logits of about ±50

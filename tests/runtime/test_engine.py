@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.tiny_models import tiny_bundle
-
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import GenerationOptions, SamplingParams
 from pilotfish.runtime.engine import MAX_DRAFT_TOKENS, Engine
+from support.tiny_models import tiny_bundle
 
 PROMPTS = ("the pilot fish swims ahead", "the shark", "鮫の前を泳ぐ", "1 2 3 1 2 3 1 2", "🦈")
 CHAT = [{"role": "user", "content": "the pilot fish follows the shark"}]
@@ -219,7 +218,7 @@ def test_a_draft_that_is_not_there_is_refused(lookup_bundle_path: Path):
     [
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"draft": "fast"}, "draft is 'fast'"),
-        ({"num_draft_tokens": 16}, "num_draft_tokens is 16"),
+        ({"num_draft_tokens": 9}, "num_draft_tokens is 9"),
     ],
 )
 def test_options_are_checked(options: dict, message: str):
