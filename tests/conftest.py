@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pilotfish import runtime as pilotfish
 from support.tiny_models import tiny_bundle
 
@@ -21,3 +22,8 @@ def lookup_bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(bundle_path: Path):
     with pilotfish.load(bundle_path) as loaded:
         yield loaded
+
+
+# The machines that run the tests are shared, so nothing is judged by the clock.
+settings.register_profile("pilotfish", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pilotfish")

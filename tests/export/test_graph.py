@@ -117,7 +117,7 @@ def test_tied_embeddings_are_stored_once_and_tensors_are_aligned(recipe: str, tm
 def test_a_head_stored_a_second_time_with_more_bits_counts_as_tied(tmp_path: Path):
     weights = tiny_weights(CONFIG)
     weights["head", -1, "weight"] = weights["embedding", -1, "weight"]
-    coarse = np.round(weights["embedding", -1, "weight"] / 2) * 2
+    coarse = np.round(weights["embedding", -1, "weight"] * 4) / 4
     coarse_is_near = np.linalg.norm(coarse - weights["head", -1, "weight"]) / np.linalg.norm(coarse)
     assert coarse_is_near < 0.2
     both = tiny_checkpoint(CONFIG, weights | {("embedding", -1, "weight"): coarse})

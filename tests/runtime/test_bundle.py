@@ -1,0 +1,82 @@
+"""A bundle is read whole or refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pilotfish.runtime.bundle import load_bundle, manifest_to_json
+from pilotfish.runtime.errors import BundleError
+
+
+@pytest.fixture
+def copy(bundle_path: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle_path, tmp_path / "copy"))
+
+
+def edit(path: Path, **changes: object) -> None:
+    manifest = path / "pilotfish.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | changes))
+
+
+def test_a_manifest_survives_a_round_trip(bundle_path: Path):
+    manifest = load_bundle(bundle_path).manifest
+    assert json.loads(manifest_to_json(manifest)) == json.loads((bundle_path / "pilotfish.json").read_text())
+    assert manifest.draft is not None
+    assert manifest.target.cache_bytes_per_token == 2 * 2 * 2 * 16 * 4
+
+
+def test_every_file_is_listed_with_its_size(bundle_path: Path):
+    found = {p.relative_to(bundle_path).as_posix(): p.stat().st_size for p in bundle_path.rglob("*") if p.is_file()}
+    del found["pilotfish.json"]
+    assert {name: entry.size for name, entry in load_bundle(bundle_path).manifest.files.items()} == found
+
+
+@pytest.mark.parametrize("version", [0, 2, None, "1"])
+def test_another_version_is_refused(copy: Path, version: object):
+    edit(copy, format=version)
+    with pytest.raises(BundleError, match=r"bundle format .* reads format 1; export it again"):
+        load_bundle(copy)
+
+
+def test_a_folder_that_is_no_bundle_is_refused(tmp_path: Path):
+    with pytest.raises(BundleError, match="is not a bundle"):
+        load_bundle(tmp_path)
+    with pytest.raises(BundleError, match="is not a bundle"):
+        load_bundle(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', "\ufeff{}"])
+def test_a_malformed_manifest_is_refused(copy: Path, text: str):
+    (copy / "pilotfish.json").write_text(text)
+    with pytest.raises(BundleError, match="export"):
+        load_bundle(copy)
+
+
+def test_every_prefix_of_a_manifest_is_refused(copy: Path):
+    text = (copy / "pilotfish.json").read_text()
+    for length in range(0, len(text) - 2, 37):
+        (copy / "pilotfish.json").write_text(text[:length])
+        with pytest.raises(BundleError):
+            load_bundle(copy)
+
+
+def test_a_missing_or_truncated_file_is_named(copy: Path):
+    data = copy / "target/model.onnx.data"
+    size = data.stat().st_size
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(BundleError, match=rf"model\.onnx\.data has {size - 1} bytes instead of {size}"):
+        load_bundle(copy)
+    data.unlink()
+    with pytest.raises(BundleError, match=r"model\.onnx\.data is missing"):
+        load_bundle(copy)
+
+
+@pytest.mark.parametrize("change", [{"num_layers": 0}, {"head_dim": "64"}, {"unknown": 1}])
+def test_a_model_entry_is_checked(copy: Path, change: dict):
+    target = json.loads((copy / "pilotfish.json").read_text())["target"]
+    edit(copy, target=target | change)
+    with pytest.raises(BundleError, match=next(iter(change))):
+        load_bundle(copy)

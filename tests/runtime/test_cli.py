@@ -1,0 +1,106 @@
+"""The program: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pilotfish import runtime as pilotfish
+from pilotfish.runtime.cli import run
+
+PROMPT = ["-p", "the pilot fish"]
+
+
+def program(*arguments: str, **options) -> subprocess.Popen:
+    code = "from pilotfish.runtime.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_generate_prints_the_reply(bundle_path: Path, capsys: pytest.CaptureFixture):
+    assert run(["generate", str(bundle_path), *PROMPT, "--max-tokens", "8"]) == 0
+    with pilotfish.load(bundle_path) as engine:
+        options = pilotfish.GenerationOptions(max_tokens=8)
+        chunks = engine.generate([{"role": "user", "content": "the pilot fish"}], options)
+        assert capsys.readouterr().out == "".join(chunk.text for chunk in chunks) + "\n"
+
+
+@pytest.mark.parametrize("draft", ["auto", "model", "lookup", "off"])
+def test_generate_prints_json(bundle_path: Path, capsys: pytest.CaptureFixture, draft: str):
+    arguments = ["--max-tokens", "8", "--draft", draft, "--num-draft-tokens", "3", "--raw", "--json", "--seed", "1"]
+    assert run(["generate", str(bundle_path), *PROMPT, *arguments]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["token_ids"]) == 8
+    assert result["finish_reason"] == "length"
+    wanted = {"prefill_s", "decode_s", "time_to_first_token_s", "tokens_per_s", "acceptance_rate", "tokens_per_round"}
+    assert wanted <= result["stats"].keys()
+    assert (result["stats"]["num_drafted"] == 0) == (draft == "off")
+
+
+def test_generate_reads_standard_input(bundle_path: Path, capsys: pytest.CaptureFixture, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("the pilot fish"))
+    assert run(["generate", str(bundle_path), "--max-tokens", "4"]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-p", " "], "the prompt is empty"),
+        ([*PROMPT, "--device", "cuda"], "CUDAExecutionProvider"),
+        ([*PROMPT, "--device", "npu"], "unknown device 'npu'"),
+        ([*PROMPT, "--temperature", "-1"], "temperature is -1"),
+        ([*PROMPT, "--context", "9999"], "context length 9999"),
+        ([*PROMPT, "--context", "8"], "the context holds 8"),
+        ([*PROMPT, "--num-draft-tokens", "0"], "num_draft_tokens is 0"),
+        ([*PROMPT, "--max-tokens", "x"], "--max-tokens"),
+        ([*PROMPT, "--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_wrong_input_ends_with_code_2_and_one_cause(bundle_path: Path, capsys, arguments: list[str], message: str):
+    assert run(["generate", str(bundle_path), *arguments]) == 2
+    output = capsys.readouterr()
+    assert message in output.err
+    assert output.out == ""
+    assert "Traceback" not in output.err
+
+
+def test_a_missing_bundle_ends_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert run(["generate", str(tmp_path / "none"), *PROMPT]) == 2
+    assert "is not a bundle" in capsys.readouterr().err
+
+
+def test_an_unforeseen_failure_ends_with_code_1(bundle_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pilotfish.runtime.cli.load", lambda *_, **__: 1 / 0)
+    assert run(["generate", str(bundle_path), *PROMPT]) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_with_code_130(bundle_path: Path):
+    process = program("generate", str(bundle_path), "--max-tokens", "5", stdin=subprocess.PIPE)
+    time.sleep(3)  # it waits for standard input
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+
+
+def test_a_reader_that_leaves_is_no_crash(bundle_path: Path):
+    process = program("generate", str(bundle_path), *PROMPT, "--max-tokens", "400")
+    process.stdout.close()
+    process.wait(timeout=60)
+    assert "Traceback" not in process.stderr.read()
+
+
+def test_chat_keeps_the_conversation(bundle_path: Path):
+    process = program("chat", str(bundle_path), "--max-tokens", "6", stdin=subprocess.PIPE)
+    output, errors = process.communicate("the shark\n\nthe pilot fish\n", timeout=60)
+    assert process.returncode == 0, errors
+    assert output.count("tokens per round") == 2
