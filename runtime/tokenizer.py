@@ -84,7 +84,7 @@ class StreamDecoder:
         """Starts with no tokens."""
         self._tokenizer = tokenizer
         self._token_ids: list[int] = []
-        # Tokens before `_context_start` no longer matter; those up to `_shown` have been returned as text. A decoder may
+        # Tokens before `_context_start` no longer matter; those up to `_shown` were returned as text. A decoder may
         # treat the first token it sees specially (a leading space), so some shown tokens are kept in front.
         self._context_start = 0
         self._shown = 0

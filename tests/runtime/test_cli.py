@@ -89,7 +89,7 @@ def test_an_interrupt_ends_with_code_130(bundle_path: Path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "interrupted" in errors
+    assert "Traceback" not in errors
 
 
 def test_a_reader_that_leaves_is_no_crash(bundle_path: Path):

@@ -1,0 +1,118 @@
+"""A bundle appears whole or not at all, and only for a pair that fits together."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.checkpoint import Checkpoint
+from pilotfish.export.quantize import parse_recipe
+from pilotfish.runtime.bundle import load_bundle
+from pilotfish.runtime.errors import OptionError, PairingError, StorageError
+from support.tiny_models import CONFIG, tiny_bundle, tiny_checkpoint, tiny_weights
+
+FP32 = parse_recipe("fp32")
+
+
+def renamed_tokens(checkpoint: Checkpoint, number: int) -> Checkpoint:
+    """The same model with the texts of `number` tokens changed."""
+    tokenizer = json.loads(checkpoint.tokenizer.tokenizer_json)
+    ids = tokenizer["model"]["vocab"]
+    merged = [text for text, _ in sorted(ids.items(), key=lambda item: -item[1])][:number]
+    for text in merged:
+        ids[f"~{text}~"] = ids.pop(text)
+    tokenizer["model"]["merges"] = []
+    checkpoint.tokenizer = replace(checkpoint.tokenizer, tokenizer_json=json.dumps(tokenizer))
+    return checkpoint
+
+
+def test_progress_reaches_the_whole(tmp_path: Path):
+    seen: dict[str, list[tuple[int, int]]] = {"target": [], "draft": []}
+    source = Source(tiny_checkpoint(), FP32)
+    write_bundle(source, source, tmp_path / "bundle", lambda what, done, total: seen[what].append((done, total)))
+    for steps in seen.values():
+        assert steps == sorted(steps)
+        assert steps[-1][0] == steps[-1][1] > 0
+
+
+def test_a_pair_of_unrelated_vocabularies_is_refused_and_nothing_written(tmp_path: Path):
+    draft = Source(renamed_tokens(tiny_checkpoint(), 40), FP32)
+    with pytest.raises(PairingError, match=r"id \d+ is .* in the target and .* in the draft"):
+        write_bundle(Source(tiny_checkpoint(), FP32), draft, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_is_left_alone(tmp_path: Path):
+    (tmp_path / "bundle").mkdir()
+    with pytest.raises(OptionError, match="exists already"):
+        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
+
+
+def test_a_full_disk_is_noticed_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    usage = type("Usage", (), {"free": 1000})()
+    monkeypatch.setattr("pilotfish.export.bundle_writer.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(StorageError, match=r"0\.00 GB free and the bundle needs about 0\.02 GB"):
+        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pilotfish.export.weight_file.WeightFile.append", full)
+    with pytest.raises(StorageError, match="the disk filled up"):
+        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_parent_that_is_a_file_is_an_error(tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "file" / "bundle")
+
+
+def test_killed_at_any_time_it_leaves_no_bundle_and_a_rerun_completes(tmp_path: Path):
+    script = textwrap.dedent(f"""
+        import os, signal, sys
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        from pathlib import Path
+        from support.tiny_models import tiny_bundle
+        import pilotfish.export.weight_file as weight_file
+        calls, append = 0, weight_file.WeightFile.append
+        def dying(self, array):
+            global calls
+            calls += 1
+            append(self, array)
+            if calls == int(sys.argv[1]):
+                self._file.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+        weight_file.WeightFile.append = dying
+        tiny_bundle(Path(sys.argv[2]))
+    """)
+    for calls in (1, 9, 20):
+        run = subprocess.run([sys.executable, "-c", script, str(calls), str(tmp_path)], check=False)
+        assert run.returncode == -signal.SIGKILL
+        assert not (tmp_path / "bundle").exists()
+    assert load_bundle(tiny_bundle(tmp_path)).manifest.draft is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_the_manifest_says_what_was_exported(tmp_path: Path):
+    target = Source(tiny_checkpoint(), parse_recipe("int8"))
+    draft_config = replace(CONFIG, num_layers=1, vocab_size=352)
+    draft = Source(tiny_checkpoint(draft_config, tiny_weights(draft_config)), parse_recipe("int4-b16"))
+    manifest = load_bundle(write_bundle(target, draft, tmp_path / "bundle")).manifest
+    assert (manifest.target.recipe, manifest.draft.recipe) == ("int8-b32", "int4-b16")
+    assert (manifest.target.vocab_size, manifest.draft.vocab_size) == (320, 352)
+    assert manifest.tokenizer.end_token_ids == (1,)
+    assert manifest.tokenizer.eos_token == "<|end|>"
+    assert manifest.tokenizer.num_tokens < 320
