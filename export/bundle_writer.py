@@ -146,7 +146,10 @@ def _file_entries(folder: Path, known: dict[str, str]) -> dict[str, FileEntry]:
 @contextmanager
 def _aside(output: Path, num_bytes: int) -> Iterator[Path]:
     """A hidden folder beside `output` that becomes `output` if the block succeeds and vanishes if it does not."""
-    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise StorageError(f"{output.parent} is a file; choose another folder") from error
     free = shutil.disk_usage(output.parent).free
     if free < num_bytes:
         raise StorageError(

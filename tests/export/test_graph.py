@@ -8,15 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import torch
-import transformers
 from pilotfish.export.bundle_writer import Source, write_bundle
 from pilotfish.export.checkpoint import Checkpoint
-from pilotfish.export.llama import WEIGHT_NAMES, DecoderConfig
 from pilotfish.export.quantize import parse_recipe
-from pilotfish.runtime.bundle import load_bundle
-from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.errors import CheckpointError
+from support.references import exported_logits, pytorch_logits
 from support.tiny_models import CONFIG, tiny_checkpoint, tiny_weights
 
 IDS = np.random.default_rng(3).integers(0, 300, 48).tolist()
@@ -28,51 +24,6 @@ VARIANTS = {
     "qwen2": {"family": "qwen2", "bias": True},
     "qwen2, untied": {"family": "qwen2", "bias": True, "tied": False, "rms_norm_eps": 1e-6},
 }
-
-
-def pytorch_model(checkpoint: Checkpoint) -> transformers.PreTrainedModel:
-    """A transformers model that holds the checkpoint's weights."""
-    config = checkpoint.config
-    kind = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config}[config.family]
-    model = transformers.AutoModelForCausalLM.from_config(
-        kind(
-            vocab_size=config.vocab_size, hidden_size=config.hidden_size, num_hidden_layers=config.num_layers,
-            intermediate_size=config.intermediate_size, num_attention_heads=config.num_heads,
-            num_key_value_heads=config.num_kv_heads, head_dim=config.head_dim, rope_theta=config.rope_theta,
-            max_position_embeddings=config.max_positions, rms_norm_eps=config.rms_norm_eps,
-            tie_word_embeddings=checkpoint.find("head") is None,
-        )
-    )  # fmt: skip
-    state = {
-        f"{WEIGHT_NAMES[stem][1].format(layer=layer)}.{part}": torch.from_numpy(
-            _hugging_face_order(config, stem, t.read())
-        )
-        for (stem, layer, part), t in checkpoint.tensors.items()
-    }
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    assert not unexpected
-    assert set(missing) <= {"lm_head.weight"}
-    return model.eval()
-
-
-def _hugging_face_order(config: DecoderConfig, stem: str, array: np.ndarray) -> np.ndarray:
-    """Rows of q and k from pairs (2i, 2i + 1) to pairs (i, i + D / 2), if they are stored the first way."""
-    if not config.rotary_interleaved or stem not in ("q", "k"):
-        return array.copy()
-    heads = array.reshape(-1, config.head_dim // 2, 2, *array.shape[1:])
-    return np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(array.shape)
-
-
-def pytorch_logits(checkpoint: Checkpoint, ids: list[int]) -> np.ndarray:
-    with torch.no_grad():
-        return pytorch_model(checkpoint)(torch.tensor([ids])).logits[0].numpy()
-
-
-def exported_logits(checkpoint: Checkpoint, ids: list[int], folder: Path, recipe: str = "fp32") -> np.ndarray:
-    bundle = load_bundle(write_bundle(Source(checkpoint, parse_recipe(recipe)), None, folder / "bundle"))
-    model = bundle.manifest.target
-    with Decoder(model, bundle.path / model.graph, device="cpu", context_length=256) as decoder:
-        return decoder.forward(ids, len(ids)).copy()
 
 
 def checkpoint_of(variant: dict) -> Checkpoint:
