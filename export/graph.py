@@ -140,8 +140,11 @@ def _norm(
     prefix = f"layer{layer}.{stem}" if layer >= 0 else stem
     weight = writer.file.add(f"{prefix}.weight", checkpoint.get(stem, (config.hidden_size,), layer).read())
     if not delta:
-        attributes = {"axis": -1, "epsilon": config.rms_norm_eps, "stash_type": 1}
-        return nodes.add("SimplifiedLayerNormalization", [hidden, weight], f"{prefix}.out", **attributes), hidden
+        epsilon = config.rms_norm_eps
+        nodes.add(
+            "SimplifiedLayerNormalization", [hidden, weight], f"{prefix}.out", axis=-1, epsilon=epsilon, stash_type=1
+        )
+        return f"{prefix}.out", hidden
     outputs = [f"{prefix}.out", "", "", f"{prefix}.sum"]
     nodes.add(
         "SkipSimplifiedLayerNormalization",

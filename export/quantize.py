@@ -65,7 +65,7 @@ def quantize_blocks(weights: Floats, bits: int, block_size: int) -> tuple[NDArra
     num_rows, num_columns = weights.shape
     if padding := -num_columns % block_size:
         weights = np.pad(weights, ((0, 0), (0, padding)))
-    # One block is a column from here on: NumPy reduces along the first axis several times faster than along a short last.
+    # One block is a column from here on, since NumPy reduces along the first axis much faster than along a short last.
     blocks = np.ascontiguousarray(weights.reshape(-1, block_size).T)
     zero_point = 1 << (bits - 1)
     high, low = blocks.max(axis=0), blocks.min(axis=0)
@@ -75,7 +75,7 @@ def quantize_blocks(weights: Floats, bits: int, block_size: int) -> tuple[NDArra
     np.minimum(blocks, 2 * zero_point - 1, out=blocks)
     codes = blocks.astype(np.uint8)
     if bits == 4:
-        codes = codes[0::2] | (codes[1::2] << 4)
+        codes = codes[0::2] | (codes[1::2] * np.uint8(16))
     packed = np.ascontiguousarray(codes.T)
     return packed.reshape(num_rows, -1, block_size * bits // 8), scales.reshape(num_rows, -1)
 

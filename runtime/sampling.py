@@ -34,7 +34,7 @@ def probabilities(logits: NDArray[np.float32], params: SamplingParams) -> Probs:
         probs = np.zeros_like(logits)
         probs[np.arange(len(logits)), logits.argmax(axis=1)] = 1
         return probs
-    scaled = logits - logits.max(axis=1, keepdims=True)
+    scaled: Probs = logits - logits.max(axis=1, keepdims=True)
     scaled /= np.float32(params.temperature)
     np.exp(scaled, out=scaled)
     scaled /= scaled.sum(axis=1, keepdims=True, dtype=np.float64)

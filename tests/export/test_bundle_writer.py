@@ -76,7 +76,7 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
 def test_a_parent_that_is_a_file_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match="is a file|cannot be written"):
+    with pytest.raises(StorageError, match=r"is a file|cannot be written"):
         write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "file" / "bundle")
 
 

@@ -67,5 +67,5 @@ def test_greedy_text_is_the_same_with_and_without_speculation(engine: Engine, nu
 
 
 def test_a_reply_makes_sense(engine: Engine):
-    chunks = engine.generate([{"role": "user", "content": "What is the capital of France?"}])
-    assert "Paris" in "".join(chunk.text for chunk in chunks)
+    chunks = engine.generate([{"role": "user", "content": "Where is Paris?"}], GenerationOptions(max_tokens=12))
+    assert "Paris is a city" in "".join(chunk.text for chunk in chunks)
