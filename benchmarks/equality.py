@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/equality.py BUNDLE [--max-tokens 128] [--most 6] [--fast]
 
-For each prompt the target alone is run first, then the n-gram lookup and the draft model with 1…`--most` drafted
-tokens, each from cold caches. Prints one line for each way of drafting: equal outputs, tokens per second as a ratio to the
-target alone in the same run, acceptance rate, tokens per round, and the share of decoding spent outside ONNX Runtime.
+For each prompt the target alone is run first, then the n-gram lookup and the draft model with 1 to `--most` drafted
+tokens, each from cold caches. Prints one line for each way of drafting: equal outputs, tokens per second as a ratio to
+the target alone in the same run, acceptance rate, tokens per round, and the share of decoding outside ONNX Runtime.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -16,6 +15,7 @@ from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.graph import build_decoder
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
+from pilotfish.export.staging import disk_errors, require_free_space
 from pilotfish.runtime.bundle import (
     MANIFEST,
     FileEntry,
@@ -24,7 +24,7 @@ from pilotfish.runtime.bundle import (
     TokenizerEntry,
     manifest_to_json,
 )
-from pilotfish.runtime.errors import OptionError, StorageError
+from pilotfish.runtime.errors import OptionError
 
 # called with what is being written, the weights done so far, and all weights of it
 Progress = Callable[[str, int, int], None]
@@ -62,10 +62,8 @@ def write_bundle(
         raise OptionError(f"{output} exists already; delete it or choose another folder")
     match = _check_vocabularies(target, draft)
     models = {"target": target} | ({"draft": draft} if draft else {})
-    with (
-        _storage_errors(output),
-        _aside(output, sum(source.num_bytes for source in models.values())) as folder,
-    ):
+    num_bytes = sum(source.num_bytes for source in models.values())
+    with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
         entries, files = {}, {}
         for role, source in models.items():
             (folder / role).mkdir()
@@ -146,16 +144,8 @@ def _file_entries(folder: Path, known: dict[str, str]) -> dict[str, FileEntry]:
 @contextmanager
 def _aside(output: Path, num_bytes: int) -> Iterator[Path]:
     """A hidden folder beside `output` that becomes `output` if the block succeeds and vanishes if it does not."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise StorageError(f"{output.parent} is a file; choose another folder") from error
-    free = shutil.disk_usage(output.parent).free
-    if free < num_bytes:
-        raise StorageError(
-            f"{output.parent} has {free / 1e9:.2f} GB free and the bundle needs about {num_bytes / 1e9:.2f} GB; "
-            "free some space or choose another folder"
-        )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    require_free_space(output.parent, num_bytes)
     folder = output.with_name(f".{output.name}.partial")
     shutil.rmtree(folder, ignore_errors=True)  # left by an export that was killed
     folder.mkdir()
@@ -164,18 +154,6 @@ def _aside(output: Path, num_bytes: int) -> Iterator[Path]:
         os.replace(folder, output)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def _storage_errors(output: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(f"the disk filled up while writing {output}; free some space and try again") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
-            raise StorageError(f"{output} cannot be written ({error.strerror}); choose another folder") from error
         raise
 
 

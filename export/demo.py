@@ -13,8 +13,9 @@ from pilotfish.export.progress import ExportProgress
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.catalog import CatalogPair, bundles_dir, downloads_dir, load_catalog
-from pilotfish.runtime.engine import Engine, GenerationOptions
+from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.errors import BundleError
+from pilotfish.runtime.generation import GenerationOptions
 from pilotfish.runtime.terminal import print_stream, summary
 from rich.console import Console
 

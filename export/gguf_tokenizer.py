@@ -131,7 +131,9 @@ def _byte_level(metadata: Mapping[str, object], vocabulary: _Vocabulary, rule: _
     ids = vocabulary.unpadded_ids()
     merges = _merges(metadata, ids)
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=rule.ignores_merges))
-    cuts = [pre_tokenizers.Digits(individual_digits=True)] if rule.isolates_digits else []
+    cuts: list[pre_tokenizers.PreTokenizer] = []
+    if rule.isolates_digits:
+        cuts.append(pre_tokenizers.Digits(individual_digits=True))
     if rule.split is not None:
         cuts.append(pre_tokenizers.Split(Regex(rule.split), behavior="isolated"))
     cuts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.split is None))

@@ -1,4 +1,4 @@
-"""A folder that files are downloaded into: free space, a lock between processes, progress, disk errors."""
+"""A folder that files are written into: free space, a lock between processes, progress, disk errors."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def disk_errors(path: Path, num_bytes: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(_disk_full(path, num_bytes, _free_bytes(path))) from error
         raise StorageError(
             f"cannot use {error.filename or path}: {error.strerror or error}; "
-            "make it writable, or set PILOTFISH_CACHE to another folder "
+            "make it writable, or choose another folder (PILOTFISH_CACHE moves downloads and the demo) "
             f"({num_bytes:,} bytes needed for {path}, {_free_bytes(path):,} free)"
         ) from error
 
@@ -84,7 +84,7 @@ def folder_bytes(folder: Path) -> int:
 def _disk_full(path: Path, num_bytes: int, free: int) -> str:
     return (
         f"the disk is too full for {path}: {num_bytes:,} bytes needed, {free:,} free; "
-        "free some space, or set PILOTFISH_CACHE to a folder on another disk"
+        "free some space, or choose a folder on another disk (PILOTFISH_CACHE moves downloads and the demo)"
     )
 
 

@@ -40,10 +40,6 @@ class Matrix:
         """Whether any part has a bias; the others then count as zero."""
         return any(self.biases)
 
-    def rows(self, start: int, stop: int) -> Floats:
-        """Rows [start, stop) of the first part."""
-        return self.parts[0].rows(start, stop)
-
     def bias(self) -> Floats:
         """The stacked bias, float32 (num_rows,)."""
         pairs = zip(self.parts, self.biases, strict=True)
@@ -65,7 +61,7 @@ class WeightWriter:
 
     def __init__(self, file: WeightFile, recipe: Recipe, progress: Progress) -> None:
         """`progress` is told the number of elements of each piece that was written."""
-        self.file, self.recipe, self._progress = file, recipe, progress
+        self.file, self.recipe, self.progress = file, recipe, progress
 
     def write(self, name: str, weights: Matrix) -> None:
         """Stores `name`, and `name.scales`, `name.zeros`, `name.bias` as far as the recipe and the model have them."""
@@ -77,7 +73,7 @@ class WeightWriter:
             dtype = codes.dtype
             if piece_scales is not None:
                 scales.append(piece_scales)
-            self._progress(codes.shape[0] * weights.num_columns)
+            self.progress(codes.shape[0] * weights.num_columns)
         self.file.describe(name, dtype, (weights.num_rows, *self._row_shape(weights)), offset)
         if scales:
             self._scales_offset = self.file.begin()

@@ -11,7 +11,7 @@ with pilotfish.load("my-bundle") as engine:
 """
 
 from pilotfish.runtime.bundle import Bundle, load_bundle
-from pilotfish.runtime.engine import Chunk, Engine, GenerationOptions, load
+from pilotfish.runtime.engine import Engine, load
 from pilotfish.runtime.errors import (
     BundleError,
     ContextOverflowError,
@@ -20,6 +20,7 @@ from pilotfish.runtime.errors import (
     PilotfishError,
     TemplateError,
 )
+from pilotfish.runtime.generation import Chunk, GenerationOptions
 from pilotfish.runtime.metrics import Stats
 from pilotfish.runtime.sampling import SamplingParams
 

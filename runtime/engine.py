@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,51 +15,12 @@ from pilotfish.runtime.drafters.model import ModelDrafter
 from pilotfish.runtime.drafters.proposal import Drafter
 from pilotfish.runtime.errors import ContextOverflowError, GenerationCancelled, OptionError
 from pilotfish.runtime.exactness import exact_width
+from pilotfish.runtime.generation import MAX_DRAFT_TOKENS, Chunk, GenerationOptions
 from pilotfish.runtime.metrics import Stats
 from pilotfish.runtime.rounds import Limits, Round, play_round
-from pilotfish.runtime.sampling import SamplingParams
 from pilotfish.runtime.tokenizer import Message, StreamDecoder, Tokenizer
 
-DRAFT_CHOICES = ("auto", "model", "lookup", "off")
-MAX_DRAFT_TOKENS = 8  # exact mode compares all widths up to one more than this when a bundle is loaded
 DEFAULT_CONTEXT_LENGTH = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationOptions:
-    """How to generate. `max_tokens` None means up to the end of the context.
-
-    `draft` is `model`, `lookup`, `off`, or `auto`: the draft model if the bundle has one, else lookup.
-    """
-
-    max_tokens: int | None = 512
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    draft: str = "auto"
-    num_draft_tokens: int = 4
-
-    def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise OptionError(f"max_tokens is {self.max_tokens}; it must be at least 1")
-        if self.draft not in DRAFT_CHOICES:
-            raise OptionError(f"draft is {self.draft!r}; choose one of {', '.join(DRAFT_CHOICES)}")
-        if not 1 <= self.num_draft_tokens <= MAX_DRAFT_TOKENS:
-            raise OptionError(
-                f"num_draft_tokens is {self.num_draft_tokens}; it must lie between 1 and {MAX_DRAFT_TOKENS}"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of the output. `origin` says who wrote its tokens: `model` or `lookup` if drafted, else `target`.
-
-    The last chunk has a `finish_reason`: `end` (an end-of-text token), `length` (`max_tokens`), `context` (the context
-    is full), or `cancelled`. Text may lag behind the tokens while a character is incomplete.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    origin: str
-    finish_reason: str | None = None
 
 
 class Engine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pilotfish.runtime.engine import Chunk
+from pilotfish.runtime.generation import Chunk
 from pilotfish.runtime.metrics import Stats
 from rich.console import Console
 from rich.text import Text

@@ -413,13 +413,13 @@ def test_a_disk_that_fills_up_under_pip_is_said(directory: Path, monkeypatch: py
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match=r"cannot use .*file.*set PILOTFISH_CACHE.*bytes needed"):
+    with pytest.raises(StorageError, match=r"cannot use .*file.*PILOTFISH_CACHE moves.*bytes needed"):
         pull(MODEL, tmp_path / "file" / "downloads")
 
 
 def test_a_refused_write_names_the_file_that_was_refused(tmp_path: Path) -> None:
     error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "x.lock"))
-    message = r"cannot use .*x\.lock: Permission denied; make it writable, or set PILOTFISH_CACHE"
+    message = r"cannot use .*x\.lock: Permission denied; make it writable, or choose another folder"
     with pytest.raises(StorageError, match=message), staging.disk_errors(tmp_path / "x", 1000):
         raise error
 

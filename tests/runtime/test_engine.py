@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import GenerationOptions, SamplingParams
-from pilotfish.runtime.engine import MAX_DRAFT_TOKENS, Engine
+from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.generation import MAX_DRAFT_TOKENS
 from support.tiny_models import tiny_bundle
 
 PROMPTS = ("the pilot fish swims ahead", "the shark", "鮫の前を泳ぐ", "1 2 3 1 2 3 1 2", "🦈")
