@@ -54,7 +54,7 @@ def test_the_catalog_that_comes_with_pilotfish() -> None:
     model = catalog.model(pair.target)
     assert (pair.name, pair.target_recipe, pair.draft, pair.draft_recipe) == (
         "smollm2-135m",
-        "int8",
+        "int8-b16",
         None,
         None,
     )
