@@ -55,7 +55,6 @@ class _DecoderGraph:
     def build(self) -> None:
         _add_constants(self._writer, self._config)
         embedding, head = _vocabulary_matrices(self._checkpoint)
-        self._writer.write("embedding", embedding)
         self.nodes.add("Reshape", [self._names.input_ids, "shape_flat"], "token_ids")
         hidden, delta = add_embedding(self.nodes, self._writer, embedding), ""
         for layer in range(self._config.num_layers):

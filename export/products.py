@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 from pilotfish.export.quantize import Recipe
@@ -60,11 +61,8 @@ def _integer_product(nodes: Nodes, name: str, source: str, output: str, bias: li
 
 
 def add_embedding(nodes: Nodes, writer: WeightWriter, weights: Matrix) -> str:
-    """The embedding rows of `token_ids`, read from the same bytes that the head multiplies with if they are tied.
-
-    `writer` has just stored the weights under the name `embedding`.
-    """
-    recipe = writer.recipe
+    """Stores the embedding and adds the look-up of `token_ids`; a tied head multiplies with the same bytes."""
+    recipe, stored = writer.recipe, writer.write("embedding", weights)
     if recipe.name == "fp32":
         return nodes.add("Gather", ["embedding", "token_ids"], "embedded")
     if recipe.name == "w8a8":
@@ -73,14 +71,18 @@ def add_embedding(nodes: Nodes, writer: WeightWriter, weights: Matrix) -> str:
         scales = nodes.add("Gather", ["embedding.scales", "token_ids"], "embedded.scales")
         scales = nodes.add("Unsqueeze", [scales, "axis_1"], "embedded.scales_column")
         return nodes.add("Mul", [values, scales], "embedded")
-    table, scales = writer.describe_as_table("embedding", weights)
-    return nodes.add(
+    table, scales = writer.describe_as_table("embedding", weights, stored)
+    blocks = nodes.add(
         "GatherBlockQuantized",
         [table, "token_ids", scales],
-        "embedded",
+        "embedded.blocks",
         domain=CONTRIB,
         bits=recipe.bits,
         block_size=recipe.block_size,
         gather_axis=0,
         quantize_axis=1,
     )
+    if weights.num_columns % recipe.block_size == 0:
+        return blocks
+    width = writer.file.add("hidden_size", np.array([weights.num_columns], np.int64))
+    return nodes.add("Slice", [blocks, "axis_0", width, "axis_last"], "embedded")  # without the last block's padding

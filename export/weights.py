@@ -56,6 +56,14 @@ def matrix(checkpoint: Checkpoint, stems: tuple[tuple[str, int], ...], num_colum
     return Matrix(parts, biases, num_columns)
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where the packed rows of a matrix begin in the data file, and where its scales do, if it has any."""
+
+    offset: int
+    scales_offset: int
+
+
 class WeightWriter:
     """Quantizes matrices by one recipe on all cores, and writes them in order without ever holding one whole."""
 
@@ -63,10 +71,10 @@ class WeightWriter:
         """`progress` is told the number of elements of each piece that was written."""
         self.file, self.recipe, self.progress = file, recipe, progress
 
-    def write(self, name: str, weights: Matrix) -> None:
+    def write(self, name: str, weights: Matrix) -> Stored:
         """Stores `name`, and `name.scales`, `name.zeros`, `name.bias` as far as the recipe and the model have them."""
         scales: list[Floats] = []
-        offset = self.file.begin()
+        offset = scales_offset = self.file.begin()
         dtype: np.dtype[Any] = np.dtype(np.float32)
         for codes, piece_scales in self._pieces(weights):
             self.file.append(codes)
@@ -76,21 +84,21 @@ class WeightWriter:
             self.progress(codes.shape[0] * weights.num_columns)
         self.file.describe(name, dtype, (weights.num_rows, *self._row_shape(weights)), offset)
         if scales:
-            self._scales_offset = self.file.begin()
+            scales_offset = self.file.begin()
             self.file.append(np.concatenate(scales))
-            self.file.describe(f"{name}.scales", np.dtype(np.float32), self._scales_shape(weights), self._scales_offset)
+            self.file.describe(f"{name}.scales", np.dtype(np.float32), self._scales_shape(weights), scales_offset)
         if self.recipe.name == "w8a8":
             self.file.add(f"{name}.zeros", np.zeros(weights.num_rows, np.int8))
         if weights.has_bias:
             self.file.add(f"{name}.bias", weights.bias())
-        self._offset = offset
+        return Stored(offset, scales_offset)
 
-    def describe_as_table(self, name: str, weights: Matrix) -> tuple[str, str]:
-        """Declares the bytes written last a second time, in the two-dimensional shape an embedding look-up wants."""
+    def describe_as_table(self, name: str, weights: Matrix, stored: Stored) -> tuple[str, str]:
+        """Declares the packed rows and their scales a second time, in the shapes that an embedding look-up wants."""
         (num_blocks, block_bytes), rows = self._row_shape(weights), weights.num_rows
-        table = self.file.describe(f"{name}.table", np.dtype(np.uint8), (rows, num_blocks * block_bytes), self._offset)
-        scales_shape = (rows, num_blocks)
-        scales = self.file.describe(f"{name}.table_scales", np.dtype(np.float32), scales_shape, self._scales_offset)
+        table_shape, scales_shape = (rows, num_blocks * block_bytes), (rows, num_blocks)
+        table = self.file.describe(f"{name}.table", np.dtype(np.uint8), table_shape, stored.offset)
+        scales = self.file.describe(f"{name}.table_scales", np.dtype(np.float32), scales_shape, stored.scales_offset)
         return table, scales
 
     def _row_shape(self, weights: Matrix) -> tuple[int, ...]:

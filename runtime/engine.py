@@ -42,6 +42,7 @@ class Engine:
         self._vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
         self._committed: list[int] = []
         self._cancelled = False
+        self._closed = False
         self._running: Generator[Chunk, None, None] | None = None
 
         def decoder(model: ModelEntry, where: str, context_length: int, spin: bool) -> Decoder:
@@ -70,6 +71,8 @@ class Engine:
         input raises here, before the first chunk: `ContextOverflowError`, `TemplateError`, `OptionError`. When the
         stream ends, `stats` describes it. Leaving the loop early is fine.
         """
+        if self._closed:
+            raise OptionError("this engine is closed; load the bundle again")
         options = options or GenerationOptions()
         token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else self.tokenizer.encode_chat(prompt)
         if not token_ids:
@@ -80,8 +83,7 @@ class Engine:
                 f"prompt, or load with a longer context (the model allows {self.bundle.manifest.target.max_positions})"
             )
         drafter, reason = self._choose_drafter(options)
-        if self._running is not None:
-            self._running.close()
+        self._end_running()
         self._resume()
         self._running = self._stream(token_ids, options, drafter, reason)
         return self._running
@@ -94,12 +96,13 @@ class Engine:
 
     def reset(self) -> None:
         """Forgets everything that the caches hold, so that the next generation starts cold."""
+        self._end_running()
         self._start([])
 
     def close(self) -> None:
-        """Frees the models; idempotent."""
-        if self._running is not None:
-            self._running.close()
+        """Frees the models; idempotent. A closed engine generates nothing any more."""
+        self._end_running()
+        self._closed = True
         for decoder in self._decoders():
             decoder.close()
 
@@ -143,6 +146,10 @@ class Engine:
         if len(self._committed) >= limits.max_length:
             return "length" if wanted <= self.context_length else "context"
         return "cancelled" if self._cancelled else None
+
+    def _end_running(self) -> None:
+        if self._running is not None:
+            self._running.close()
 
     def _start(self, token_ids: list[int]) -> None:
         """Makes `token_ids` the committed ones and keeps what the caches share with them."""

@@ -40,7 +40,9 @@ def test_logits_equal_pytorch(name: str, interleaved: bool, tmp_path: Path):
     np.testing.assert_allclose(exported_logits(checkpoint, IDS, tmp_path), pytorch_logits(checkpoint, IDS), atol=1e-3)
 
 
-@pytest.mark.parametrize(("recipe", "least"), [("int8", 0.97), ("int8-b16", 0.97), ("w8a8", 0.9), ("int4-b16", 0.7)])
+@pytest.mark.parametrize(
+    ("recipe", "least"), [("int8", 0.97), ("int8-b16", 0.97), ("int8-b128", 0.97), ("w8a8", 0.9), ("int4-b16", 0.7)]
+)
 @pytest.mark.parametrize("tied", [True, False])
 def test_quantized_logits_stay_near(recipe: str, least: float, tied: bool, tmp_path: Path):
     """The correlation with the fp32 logits; random weights have no outliers, so it tells a wrong layout at once."""

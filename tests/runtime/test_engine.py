@@ -244,6 +244,26 @@ def test_an_unknown_device_is_refused(bundle_path: Path):
         pilotfish.load(bundle_path, device="npu")
 
 
+def test_a_closed_engine_says_so(bundle_path: Path):
+    engine = pilotfish.load(bundle_path)
+    stream = engine.generate("the shark")
+    next(stream)
+    engine.close()
+    engine.close()
+    assert list(stream) == []
+    with pytest.raises(pilotfish.OptionError, match="closed"):
+        engine.generate("the shark")
+
+
+def test_a_reset_ends_the_stream_and_forgets(engine: Engine):
+    stream = engine.generate("the shark")
+    next(stream)
+    engine.reset()
+    assert list(stream) == []
+    generated(engine, "the shark")
+    assert engine.stats.num_cached_tokens == 0
+
+
 def test_an_empty_prompt_is_refused(engine: Engine):
     with pytest.raises(pilotfish.OptionError, match="empty"):
         engine.generate("")
