@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import Engine, GenerationOptions, Stats
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from pilotfish.export.gguf import GgufFile
 from pilotfish.export.gguf_tokenizer import tokenizer_from_gguf
 from pilotfish.export.llama import WEIGHT_NAMES, DecoderConfig, config_from_gguf, config_from_hugging_face

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+
 from pilotfish.runtime.catalog import downloads_dir, load_catalog
 from pilotfish.runtime.cli import Device, Draft, MaxTokens, NumDraftTokens, Threads
 from pilotfish.runtime.engine import load
 from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.generation import GenerationOptions
-from rich.console import Console
 
 SOURCE_HELP = "A GGUF file, a Hugging Face folder, a hub id, or a catalog name."
 

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+
 from pilotfish.export.bundle_writer import Source, write_bundle
 from pilotfish.export.checkpoint import open_checkpoint
 from pilotfish.export.download import pull
@@ -17,7 +19,6 @@ from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.errors import BundleError
 from pilotfish.runtime.generation import GenerationOptions
 from pilotfish.runtime.terminal import print_stream, summary
-from rich.console import Console
 
 PROMPT = """Fix the spelling in this text and repeat it in full: The pilot fish is a small fish that swims ahead of \
 sharks, rays and sea turtles. The pilot fish eats parasites and leftovers, and the shark does not eat the pilot fsh."""

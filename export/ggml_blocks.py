@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
+
 from pilotfish.runtime.errors import CheckpointError
 
 Bytes = NDArray[np.uint8]

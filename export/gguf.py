@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from pilotfish.export.ggml_blocks import BLOCK_FORMATS, Floats, dequantize
 from pilotfish.runtime.errors import CheckpointError
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
 from pilotfish.export.tokenizer_files import TokenizerFiles, end_token_ids
 from pilotfish.runtime.errors import CheckpointError
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 _KEY = "tokenizer.ggml."
 _WORD_MARK = "▁"

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.llama import DecoderConfig
 from pilotfish.export.products import CONTRIB, Nodes, add_embedding, add_product

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pilotfish.runtime.errors import CheckpointError, PairingError
 from tokenizers import Tokenizer
+
+from pilotfish.runtime.errors import CheckpointError, PairingError
 
 MAX_DIFFERING_IDS = 64
 MAX_DIFFERING_SHARE = 0.001

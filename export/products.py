@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.weights import Matrix, WeightWriter
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
 from pilotfish.runtime.errors import OptionError
 
 Floats = NDArray[np.float32]

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.runtime.errors import CheckpointError
 from tokenizers import Tokenizer
+
+from pilotfish.runtime.errors import CheckpointError
 
 END_TOKEN_TEXTS = frozenset(
     {

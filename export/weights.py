@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from pilotfish.export.checkpoint import Checkpoint, Tensor
 from pilotfish.export.quantize import Recipe, quantize_blocks, quantize_rows
 from pilotfish.export.weight_file import WeightFile

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import platformdirs
+
 from pilotfish.runtime.errors import OptionError
 
 T = TypeVar("T")

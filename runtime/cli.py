@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+
 from pilotfish.runtime.engine import Engine, load
 from pilotfish.runtime.errors import OptionError, PilotfishError
 from pilotfish.runtime.generation import Chunk, GenerationOptions
 from pilotfish.runtime.sampling import SamplingParams
 from pilotfish.runtime.terminal import print_stream, summary
-from rich.console import Console
 
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.errors import GenerationCancelled
 from pilotfish.runtime.kv_cache import KvCache

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+
 from pilotfish.runtime.bundle import Bundle, ModelEntry, load_bundle
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.lookup import LookupDrafter

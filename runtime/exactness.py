@@ -12,6 +12,7 @@ activations can swallow the difference in the tokens that were measured and show
 from __future__ import annotations
 
 import numpy as np
+
 from pilotfish.runtime.decoder import Decoder
 
 PROBE_PREFIX = 40  # tokens before the compared rows, so that attention has something to add up

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.session import import_onnxruntime
 

@@ -11,6 +11,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
+
 from pilotfish.runtime.acceptance import accept
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Drafter, Proposal

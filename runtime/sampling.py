@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
 from pilotfish.runtime.errors import OptionError
 
 Probs = NDArray[np.float32]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pilotfish.runtime.generation import Chunk
-from pilotfish.runtime.metrics import Stats
 from rich.console import Console
 from rich.text import Text
+
+from pilotfish.runtime.generation import Chunk
+from pilotfish.runtime.metrics import Stats
 
 DRAFTED_STYLE = "underline green"  # underlined too, since colour alone does not reach everybody
 

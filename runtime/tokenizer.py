@@ -12,6 +12,7 @@ import jinja2
 import tokenizers
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
 from pilotfish.runtime.bundle import Bundle
 from pilotfish.runtime.errors import BundleError, TemplateError
 

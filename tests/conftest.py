@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from pilotfish import runtime as pilotfish
 from support.tiny_models import tiny_bundle
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from pilotfish.runtime.drafters.proposal import Proposal
 from pilotfish.runtime.sampling import SamplingParams
 

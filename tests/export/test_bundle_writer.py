@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from pilotfish.export.bundle_writer import Source, write_bundle
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.quantize import parse_recipe

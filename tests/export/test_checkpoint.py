@@ -9,13 +9,14 @@ import gguf
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
 from pilotfish.export.checkpoint import open_checkpoint
 from pilotfish.export.llama import WEIGHT_NAMES, config_from_gguf, config_from_hugging_face
 from pilotfish.runtime.cli import run
 from pilotfish.runtime.errors import CheckpointError
-from safetensors.numpy import save_file
 from support.tiny_models import CONFIG, TEMPLATE, tiny_tokenizer, tiny_weights
-from tokenizers import Tokenizer
 
 HF_CONFIG = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 import pytest
+
 from pilotfish.export import download, hub, staging
 from pilotfish.export.download import pull, resolve_source
 from pilotfish.runtime.catalog import CatalogModel, HubSource, WheelSource, load_catalog

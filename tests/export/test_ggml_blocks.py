@@ -7,6 +7,7 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from pilotfish.export.ggml_blocks import BLOCK_FORMATS, NUM_PIECE_ELEMENTS, BlockFormat, dequantize
 from pilotfish.runtime.errors import CheckpointError
 

@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from pilotfish.export import gguf as own
 from pilotfish.export.gguf import GgufFile
 from pilotfish.runtime.errors import CheckpointError

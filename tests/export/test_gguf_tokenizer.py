@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
 from pilotfish.export.gguf import GgufFile
 from pilotfish.export.gguf_tokenizer import tokenizer_from_gguf
 from pilotfish.runtime.errors import CheckpointError
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 NUM_TOKENS = 400
 SENTENCES = [

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+
 from pilotfish.export.bundle_writer import Source, write_bundle
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.quantize import parse_recipe

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
 from pilotfish.export.pairing import (
     DifferingToken,
     VocabularyMatch,
@@ -14,7 +16,6 @@ from pilotfish.export.pairing import (
     vocabulary_of,
 )
 from pilotfish.runtime.errors import CheckpointError, PairingError
-from tokenizers import Tokenizer, models
 
 Vocabulary = list[str | None]
 

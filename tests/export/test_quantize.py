@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
 from pilotfish.export.quantize import Recipe, parse_recipe, quantize_blocks, quantize_rows
 from pilotfish.runtime.errors import OptionError
 

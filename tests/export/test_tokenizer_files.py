@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models, processors
+
 from pilotfish.export.tokenizer_files import TokenizerFiles, end_token_ids, tokenizer_from_folder
 from pilotfish.runtime.errors import CheckpointError
-from tokenizers import Tokenizer, models, processors
 
 VOCABULARY = {"a": 0, "b": 1, "<s>": 2, "</s>": 3, "<|im_end|>": 4, "<|start|>": 5}
 

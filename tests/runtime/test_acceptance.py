@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from pilotfish.runtime.acceptance import accept
 
 NUM_RUNS = 20_000

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from pilotfish.runtime.bundle import load_bundle, manifest_to_json
 from pilotfish.runtime.errors import BundleError
 

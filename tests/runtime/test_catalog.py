@@ -6,6 +6,7 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+
 from pilotfish.runtime.catalog import (
     HubSource,
     WheelSource,

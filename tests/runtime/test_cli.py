@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime.cli import run
 

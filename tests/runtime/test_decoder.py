@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
 from pilotfish.runtime.exactness import exact_width

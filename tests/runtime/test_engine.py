@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import GenerationOptions, SamplingParams
 from pilotfish.runtime.engine import Engine

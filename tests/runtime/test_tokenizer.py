@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.errors import BundleError, TemplateError
 from pilotfish.runtime.tokenizer import StreamDecoder, Tokenizer

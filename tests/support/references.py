@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+
 from pilotfish.export.bundle_writer import Source, write_bundle
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.llama import WEIGHT_NAMES, DecoderConfig

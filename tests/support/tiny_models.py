@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
 from pilotfish.export.bundle_writer import Source, write_bundle
 from pilotfish.export.checkpoint import Checkpoint, Tensor
 from pilotfish.export.llama import DecoderConfig
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.tokenizer_files import TokenizerFiles
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{% endfor %}"
