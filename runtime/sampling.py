@@ -44,6 +44,9 @@ def probabilities(logits: NDArray[np.float32], params: SamplingParams) -> Probs:
 
 def draw(probs: Probs, rng: np.random.Generator) -> int:
     """One token id from a row of non-negative weights (V,), which need not sum to one."""
+    most_likely = int(probs.argmax())
+    if probs[most_likely] >= 1:  # certain, as every greedy row is: nothing to add up
+        return most_likely
     cumulative = np.cumsum(probs, dtype=np.float64)
     token_id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-    return min(token_id, int(np.flatnonzero(probs)[-1]))  # rounding may land behind the last token with any mass
+    return token_id if token_id < len(probs) else most_likely  # the product above can round up to the sum
