@@ -91,12 +91,12 @@ def _check_vocabularies(target: Source, draft: Source | None) -> tuple[int, ...]
 
 
 def _write_model(folder: Path, role: str, source: Source, progress: Progress) -> str:
-    done = 0
+    done, total = 0, source.num_weights
 
     def advance(num_weights: int) -> None:
         nonlocal done
         done += num_weights
-        progress(role, done, source.num_weights)
+        progress(role, done, total)
 
     return build_decoder(source.checkpoint, source.recipe, folder, advance)
 

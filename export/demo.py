@@ -35,10 +35,10 @@ def demo(engine: Engine, prompt: str, options: GenerationOptions, console: Conso
         plain = engine.generate(messages, replace(options, draft="off"))
         token_ids = tuple(token_id for chunk in plain for token_id in chunk.token_ids)
     plain_stats = engine.stats
-    same = "the same tokens" if token_ids == with_speculation else "other tokens"
+    same = "the same output" if token_ids == with_speculation else "another output"
     console.print(
-        f"\n{summary(stats)}\ntarget only: {plain_stats.tokens_per_s:.1f} tokens/s, {same} · measured speed-up "
-        f"{plain_stats.decode_s / stats.decode_s:.2f}×",
+        f"\n{summary(stats)} · target only {plain_stats.tokens_per_s:.1f} tokens/s, {same} · speed-up "
+        f"{plain_stats.decode_s / stats.decode_s:.2f}×, measured just now",
         style="dim",
     )
 

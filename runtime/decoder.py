@@ -134,8 +134,8 @@ class Decoder:
 
     def close(self) -> None:
         """Frees the session and the caches; idempotent."""
-        for name in ("_binding", "_session", "cache"):
-            self.__dict__.pop(name, None)
+        self._binding = self._session = None
+        self.cache.buffers.clear()
 
     def __enter__(self) -> Decoder:
         return self

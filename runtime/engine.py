@@ -52,15 +52,13 @@ class Engine:
                 num_threads=num_threads, spin=spin,
             )  # fmt: skip
 
-        has_draft = manifest.draft is not None
-        self._target = decoder(manifest.target, device, self.context_length, spin=not has_draft)
+        # Two sessions whose idle threads both wait busily slow each other where cores are few.
+        self._target = decoder(manifest.target, device, self.context_length, spin=manifest.draft is None)
         self._draft: Decoder | None = None
         self._drafters: dict[str, Drafter] = {"lookup": LookupDrafter(self._vocab_size)}
         if manifest.draft is not None:
             context = min(self.context_length, manifest.draft.max_positions)
             self._draft = decoder(manifest.draft, draft_device or device, context, spin=True)
-            self._vocab_size = min(self._vocab_size, manifest.draft.vocab_size)
-            self._drafters["lookup"] = LookupDrafter(self._vocab_size)
             self._drafters["model"] = ModelDrafter(self._draft, self._vocab_size, manifest.masked_draft_ids)
         if exact:
             self._target.min_width = exact_width(self._target, MAX_DRAFT_TOKENS + 1)

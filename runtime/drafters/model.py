@@ -17,32 +17,30 @@ class ModelDrafter:
     origin = "model"
 
     def __init__(self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int] = ()) -> None:
-        """`vocab_size` is the width of a proposal's rows; `masked_ids` mean another text to the target than here."""
+        """`vocab_size` is the width of a proposal's rows; `masked_ids` mean another text to the target than here.
+
+        Ids that only the target has are never proposed, and are read as token 0.
+        """
         self._decoder = decoder
         self._vocab_size = vocab_size
-        self._masked_ids = np.asarray([i for i in masked_ids if i < vocab_size], np.int64)
+        self._num_shared = min(vocab_size, decoder.vocab_size)
+        self._masked_ids = np.asarray([i for i in masked_ids if i < self._num_shared], np.int64)
 
     def propose(
-        self,
-        committed: Sequence[int],
-        num_draft_tokens: int,
-        params: SamplingParams,
-        rng: np.random.Generator,
+        self, committed: Sequence[int], num_draft_tokens: int, params: SamplingParams, rng: np.random.Generator
     ) -> Proposal:
         """Draws the tokens in turn, each after the ones before it; none where the draft's own context ends."""
+        num_tokens = max(min(num_draft_tokens, self._decoder.context_length - len(committed)), 0)
+        probs: Probs = np.zeros((num_tokens, self._vocab_size), np.float32)
         drafted: list[int] = []
-        rows: list[Probs] = []
-        for _ in range(min(num_draft_tokens, self._decoder.context_length - len(committed))):
-            pending = [
-                *committed[self._decoder.length :],
-                *drafted[max(self._decoder.length - len(committed), 0) :],
-            ]
-            logits = self._decoder.forward(pending, 1)[:, : self._vocab_size]
+        for row in probs:
+            pending = [*committed[self._decoder.length :], *drafted[max(self._decoder.length - len(committed), 0) :]]
+            readable = [token_id if token_id < self._num_shared else 0 for token_id in pending]
+            logits = self._decoder.forward(readable, 1)[:, : self._num_shared]
             logits[:, self._masked_ids] = -np.inf
-            probs = probabilities(logits, params)[0]
-            drafted.append(draw(probs, rng))
-            rows.append(probs)
-        return Proposal(tuple(drafted), np.stack(rows) if rows else np.zeros((0, self._vocab_size), np.float32))
+            row[: self._num_shared] = probabilities(logits, params)[0]
+            drafted.append(draw(row, rng))
+        return Proposal(tuple(drafted), probs)
 
     def rollback(self, length: int) -> None:
         """Forgets all but the first `length` tokens, if more are cached."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pilotfish import runtime as pilotfish
+from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.quantize import parse_recipe
 from pilotfish.runtime import GenerationOptions, SamplingParams
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.generation import MAX_DRAFT_TOKENS
-from support.tiny_models import tiny_bundle
+from support.tiny_models import CONFIG, tiny_bundle, tiny_checkpoint, tiny_weights
 
 PROMPTS = ("the pilot fish swims ahead", "the shark", "鮫の前を泳ぐ", "1 2 3 1 2 3 1 2", "🦈")
 CHAT = [{"role": "user", "content": "the pilot fish follows the shark"}]
@@ -182,6 +185,23 @@ def test_ids_past_the_tokenizer_are_never_produced(engine: Engine):
     assert engine.bundle.manifest.target.vocab_size > engine.tokenizer.num_tokens
     tokens = generated(engine, PROMPTS[0], sampling=SamplingParams(temperature=50, seed=1), max_tokens=300)
     assert max(tokens) < engine.tokenizer.num_tokens
+
+
+@pytest.mark.parametrize("draft_vocab_size", [290, 352])
+def test_a_draft_of_another_width_changes_no_output(tmp_path: Path, draft_vocab_size: int):
+    """A narrower draft cannot read some tokens of the target; a wider one has rows for ids that mean nothing."""
+    config = replace(CONFIG, vocab_size=draft_vocab_size)
+    target, draft = (Source(tiny_checkpoint(c, tiny_weights(c)), parse_recipe("fp32")) for c in (CONFIG, config))
+    prompt = "the pilot fish swims ahead of the shark 鮫の前"
+    with pilotfish.load(write_bundle(target, draft, tmp_path / "bundle")) as engine:
+        ids = engine.tokenizer.encode(prompt)
+        assert max(ids) >= 290  # the prompt has tokens that a narrower draft lacks
+        plain = generated(engine, prompt, draft="off", sampling=SamplingParams())
+        engine.reset()
+        assert generated(engine, prompt, draft="model") == plain
+        assert engine.stats.num_drafted > 0
+        hot = SamplingParams(temperature=50, seed=3)
+        assert max(generated(engine, prompt, draft="model", sampling=hot, max_tokens=200)) >= 290
 
 
 def test_a_seed_gives_the_same_text_again(engine: Engine):
