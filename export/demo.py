@@ -40,6 +40,7 @@ def demo(engine: Engine, prompt: str, options: GenerationOptions, console: Conso
         f"\n{summary(stats)} · target only {plain_stats.tokens_per_s:.1f} tokens/s, {same} · speed-up "
         f"{plain_stats.decode_s / stats.decode_s:.2f}×, measured just now",
         style="dim",
+        soft_wrap=True,
     )
 
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from pilotfish import runtime as pilotfish
+from pilotfish.export.download import pull
+from pilotfish.runtime.catalog import load_catalog
+from pilotfish.runtime.errors import DownloadError
 from support.tiny_models import tiny_bundle
 
 
@@ -17,6 +21,17 @@ def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def lookup_bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bundle(tmp_path_factory.mktemp("tiny-lookup"), draft_noise=None)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The real SmolLM2-135M, fetched once into the development cache."""
+    folder = Path(os.environ.get("PILOTFISH_DEV_MODELS", "~/.cache/pilotfish-dev-models")).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return pull(load_catalog().model("smollm2-135m"), folder)
+    except DownloadError as error:
+        pytest.skip(f"the model cannot be fetched here: {error}")
 
 
 @pytest.fixture

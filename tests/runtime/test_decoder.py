@@ -85,6 +85,21 @@ def test_from_the_exact_width_on_rows_are_bit_identical(decoder: Decoder):
         decoder.min_width = 1
 
 
+@pytest.mark.parametrize(("first_exact", "width"), [(2, 2), (5, 5), (99, 9)])
+def test_widths_that_disagree_are_left_out(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, first_exact: int, width: int
+):
+    forward = decoder.forward
+
+    def disturbed(ids: list[int], num_logits: int) -> np.ndarray:
+        return forward(ids, num_logits) + (len(ids) if len(ids) < first_exact else 0)
+
+    decoder.rollback(0)
+    monkeypatch.setattr(decoder, "forward", disturbed)
+    assert exact_width(decoder, 9) == width
+    assert decoder.length == 0
+
+
 def test_a_round_moves_and_allocates_no_cache(decoder: Decoder):
     decoder.rollback(0)
     decoder.forward(IDS, 5)
