@@ -28,6 +28,10 @@ FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 BundlePath = Annotated[Path, typer.Argument(help="A bundle folder, as `pilotfish export` writes it.")]
 MaxTokens = Annotated[int, typer.Option(help="Most tokens to generate.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
+TopK = Annotated[int, typer.Option(help="Draw from the k most likely tokens only; 0 is off.")]
+TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens that have this much mass.")]
+MinP = Annotated[float, typer.Option(help="Leave out tokens less likely than this share of the most likely.")]
+RepetitionPenalty = Annotated[float, typer.Option(help="Above 1 makes tokens that came before less likely.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of the random numbers; default: a fresh one.")]
 Draft = Annotated[str, typer.Option(help="Who drafts: auto, model, lookup or off.")]
 NumDraftTokens = Annotated[int, typer.Option("--num-draft-tokens", "-k", help="Tokens drafted in a round.")]
@@ -77,6 +81,10 @@ def generate(
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="Default: standard input.")] = None,
     max_tokens: MaxTokens = 512,
     temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
     seed: Seed = None,
     draft: Draft = "auto",
     num_draft_tokens: NumDraftTokens = 4,
@@ -91,7 +99,8 @@ def generate(
     text = sys.stdin.read() if prompt is None else prompt
     if not text.strip():
         raise OptionError("the prompt is empty; give one with -p or on standard input")
-    options = _options(max_tokens, temperature, seed, draft, num_draft_tokens)
+    sampling = SamplingParams(temperature, top_k, top_p, min_p, repetition_penalty, seed=seed)
+    options = GenerationOptions(max_tokens, sampling, draft, num_draft_tokens)
     with load(bundle, device=device, context_length=context, num_threads=threads, exact=exact) as engine:
         chunks = engine.generate(text if raw else [{"role": "user", "content": text}], options)
         if as_json:
@@ -106,6 +115,10 @@ def chat(
     bundle: BundlePath,
     max_tokens: MaxTokens = 1024,
     temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
     seed: Seed = None,
     draft: Draft = "auto",
     num_draft_tokens: NumDraftTokens = 4,
@@ -117,7 +130,8 @@ def chat(
 ) -> None:
     """Talks in the terminal. Drafted text is underlined; Ctrl-C stops a reply, Ctrl-D leaves."""
     console = Console(highlight=False)
-    options = _options(max_tokens, temperature, seed, draft, num_draft_tokens)
+    sampling = SamplingParams(temperature, top_k, top_p, min_p, repetition_penalty, seed=seed)
+    options = GenerationOptions(max_tokens, sampling, draft, num_draft_tokens)
     messages = [{"role": "system", "content": system}] if system else []
     with load(bundle, device=device, context_length=context, num_threads=threads, exact=exact) as engine:
         while (text := _read_line(console)) is not None:
@@ -147,12 +161,6 @@ def _read_line(console: Console) -> str | None:
         return console.input("[bold]> [/bold]")
     except EOFError:
         return None
-
-
-def _options(
-    max_tokens: int, temperature: float, seed: int | None, draft: str, num_draft_tokens: int
-) -> GenerationOptions:
-    return GenerationOptions(max_tokens, SamplingParams(temperature, seed), draft, num_draft_tokens)
 
 
 def _result(chunks: list[Chunk], engine: Engine) -> dict[str, object]:

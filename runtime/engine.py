@@ -19,6 +19,7 @@ from pilotfish.runtime.exactness import exact_width
 from pilotfish.runtime.generation import MAX_DRAFT_TOKENS, Chunk, GenerationOptions
 from pilotfish.runtime.metrics import Stats
 from pilotfish.runtime.rounds import Limits, Round, play_round
+from pilotfish.runtime.sampling import Sampler
 from pilotfish.runtime.tokenizer import Message, StreamDecoder, Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 4096
@@ -116,6 +117,7 @@ class Engine:
         rng = np.random.default_rng(options.sampling.seed)
         wanted = len(token_ids) + (options.max_tokens or self.context_length)
         limits = Limits(self.tokenizer.end_token_ids, min(wanted, self.context_length))
+        sampler = Sampler(options.sampling, len(token_ids), self.tokenizer.end_token_ids)
         finish_reason = None
         try:
             self._target.forward(token_ids[self._target.length : -1], 0)
@@ -126,7 +128,7 @@ class Engine:
                 run_s, round_started = self._run_s(), clock()
                 round_ = play_round(
                     self._committed, self._target, drafter, num_draft_tokens, self._vocab_size, limits,
-                    options.sampling, rng,
+                    sampler, rng,
                 )  # fmt: skip
                 finish_reason = self._finish_reason(round_, limits, wanted)
                 chunks = list(_chunks(round_, output, drafter, finish_reason))

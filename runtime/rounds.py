@@ -15,7 +15,7 @@ import numpy as np
 from pilotfish.runtime.acceptance import accept
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Drafter, Proposal
-from pilotfish.runtime.sampling import SamplingParams, probabilities
+from pilotfish.runtime.sampling import Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def play_round(
     num_draft_tokens: int,
     vocab_size: int,
     limits: Limits,
-    params: SamplingParams,
+    sampler: Sampler,
     rng: np.random.Generator,
 ) -> Round:
     """Plays one round and appends its tokens to `committed`, in place.
@@ -55,10 +55,10 @@ def play_round(
     try:
         proposal = Proposal((), np.zeros((0, vocab_size), np.float32))
         if drafter is not None and num_wanted > 0:
-            proposal = drafter.propose(committed, num_wanted, params, rng)
+            proposal = drafter.propose(committed, num_wanted, sampler, rng)
         pending = [*committed[target.length :], *proposal.token_ids]
         logits = target.forward(pending, len(proposal.token_ids) + 1)
-        target_probs = probabilities(logits[:, :vocab_size], params)
+        target_probs = sampler.probabilities(logits[:, :vocab_size], committed, proposal.token_ids)
         verdict = accept(proposal.token_ids, proposal.probs, target_probs, rng)
         token_ids = (*proposal.token_ids[: verdict.num_accepted], verdict.next_token)
         token_ids, ended = _cut_at_end(token_ids, limits.end_token_ids)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pilotfish.runtime.drafters.proposal import Proposal
-from pilotfish.runtime.sampling import SamplingParams
+from pilotfish.runtime.sampling import Sampler
 
 LONGEST_NGRAM, SHORTEST_NGRAM = 4, 2
 
@@ -25,7 +25,7 @@ class LookupDrafter:
         self,
         committed: Sequence[int],
         num_draft_tokens: int,
-        params: SamplingParams,
+        sampler: Sampler,
         rng: np.random.Generator,
     ) -> Proposal:
         """What followed the latest earlier occurrence of the longest matching n-gram; certain, so rows are one-hot."""

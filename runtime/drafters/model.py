@@ -8,7 +8,7 @@ import numpy as np
 
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Proposal
-from pilotfish.runtime.sampling import Probs, SamplingParams, draw, probabilities
+from pilotfish.runtime.sampling import Probs, Sampler, draw
 
 
 class ModelDrafter:
@@ -27,7 +27,7 @@ class ModelDrafter:
         self._masked_ids = np.asarray([i for i in masked_ids if i < self._num_shared], np.int64)
 
     def propose(
-        self, committed: Sequence[int], num_draft_tokens: int, params: SamplingParams, rng: np.random.Generator
+        self, committed: Sequence[int], num_draft_tokens: int, sampler: Sampler, rng: np.random.Generator
     ) -> Proposal:
         """Draws the tokens in turn, each after the ones before it; none where the draft's own context ends."""
         num_tokens = max(min(num_draft_tokens, self._decoder.context_length - len(committed)), 0)
@@ -38,7 +38,7 @@ class ModelDrafter:
             readable = [token_id if token_id < self._num_shared else 0 for token_id in pending]
             logits = self._decoder.forward(readable, 1)[:, : self._num_shared]
             logits[:, self._masked_ids] = -np.inf
-            row[: self._num_shared] = probabilities(logits, params)[0]
+            row[: self._num_shared] = sampler.probabilities(logits, [*committed, *drafted])[0]
             drafted.append(draw(row, rng))
         return Proposal(tuple(drafted), probs)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pilotfish.runtime.sampling import Probs, SamplingParams
+from pilotfish.runtime.sampling import Probs, Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Drafter(Protocol):
         self,
         committed: Sequence[int],
         num_draft_tokens: int,
-        params: SamplingParams,
+        sampler: Sampler,
         rng: np.random.Generator,
     ) -> Proposal:
         """At most `num_draft_tokens` tokens after `committed`; fewer or none if there is nothing to say."""

@@ -58,6 +58,7 @@ def test_generate_reads_standard_input(bundle_path: Path, capsys: pytest.Capture
         ([*PROMPT, "--device", "cuda"], "CUDAExecutionProvider"),
         ([*PROMPT, "--device", "npu"], "unknown device 'npu'"),
         ([*PROMPT, "--temperature", "-1"], "temperature is -1"),
+        ([*PROMPT, "--top-p", "1.5"], "top_p is 1.5"),
         ([*PROMPT, "--context", "9999"], "context length 9999"),
         ([*PROMPT, "--context", "8"], "the context holds 8"),
         ([*PROMPT, "--num-draft-tokens", "0"], "num_draft_tokens is 0"),

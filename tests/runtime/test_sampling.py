@@ -8,9 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pilotfish.runtime.sampling import SamplingParams, draw, probabilities
+from pilotfish.runtime.errors import OptionError
+from pilotfish.runtime.sampling import Sampler, SamplingParams, draw
 
 LOGITS = arrays(np.float32, (3, 7), elements=st.floats(-80, 80, width=32))
+
+
+def probabilities(logits: np.ndarray, params: SamplingParams, prefix=(), drafted=(), **options) -> np.ndarray:
+    return Sampler(params, **options).probabilities(np.asarray(logits, np.float32), prefix, drafted)
+
+
+def kept(row: list[float], **options) -> list[int]:
+    """Ids that a filter leaves of a row of probabilities."""
+    params = SamplingParams(temperature=1, **options)
+    return np.flatnonzero(probabilities([np.log(row)], params)[0]).tolist()
 
 
 class FixedRandom:
@@ -53,3 +64,92 @@ def test_draws_follow_the_weights():
     weights = np.array([1, 2, 3, 4], np.float32) / 20  # they need not sum to one
     counts = np.bincount([draw(weights, rng) for _ in range(20_000)], minlength=4)
     np.testing.assert_allclose(counts / 20_000, [0.1, 0.2, 0.3, 0.4], atol=5 * 0.5 / np.sqrt(20_000))
+
+
+ROW = [0.1, 0.4, 0.05, 0.3, 0.15]
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({"top_k": 2}, [1, 3]),
+        ({"top_k": 9}, [0, 1, 2, 3, 4]),
+        ({"top_p": 0.39}, [1]),
+        ({"top_p": 0.6}, [1, 3]),
+        ({"top_p": 0.75}, [1, 3, 4]),
+        ({"top_p": 0.0}, [1]),
+        ({"min_p": 0.5}, [1, 3]),
+        ({"min_p": 1.0}, [1]),
+        ({"top_k": 3, "top_p": 0.8}, [1, 3]),  # of the three that are left 0.82 is more than enough
+        ({"top_k": 4, "min_p": 0.3}, [1, 3, 4]),
+    ],
+)
+def test_filters_keep_what_they_should(options: dict, ids: list[int]):
+    assert kept(ROW, **options) == ids
+
+
+@given(logits=LOGITS, top_k=st.integers(0, 8), top_p=st.floats(0, 1), min_p=st.floats(0, 1))
+def test_filtered_rows_are_the_rest_of_the_softmax_normalized(logits, top_k: int, top_p: float, min_p: float):
+    whole = probabilities(logits, SamplingParams(1))
+    probs = probabilities(logits, SamplingParams(1, top_k, top_p, min_p))
+    left = np.where(probs > 0, whole, 0)
+    np.testing.assert_allclose(probs, left / left.sum(axis=1, keepdims=True), rtol=1e-4)
+    assert (probs[np.arange(3), whole.argmax(axis=1)] > 0).all()
+
+
+def test_ties_at_the_border_of_top_k_leave_exactly_k():
+    assert kept([0.2] * 5, top_k=3) == [0, 1, 2]
+
+
+def changed(params: SamplingParams, prefix: list[int], drafted: list[int] = (), **options) -> np.ndarray:
+    """The logits that a row of zeros, ones and minus ones turns into, read off a softmax up to a constant."""
+    logits = np.tile(np.array([1, -1, 0, 2], np.float32), (len(drafted) + 1, 1))
+    with np.errstate(divide="ignore"):
+        found = np.log(probabilities(logits, params, prefix, drafted, **options))
+    return found - found[:, 2:3]
+
+
+def test_each_row_sees_exactly_the_tokens_before_it():
+    params = SamplingParams(temperature=1, frequency_penalty=0.5, presence_penalty=0.25)
+    rows = changed(params, [3, 0], [0, 3, 0], num_prompt_tokens=1)
+    expected = [[0.25, -1, 0, 2], [-0.25, -1, 0, 2], [-0.25, -1, 0, 1.25], [-0.75, -1, 0, 1.25]]
+    np.testing.assert_allclose(rows, expected, atol=1e-5)
+
+
+def test_the_repetition_penalty_covers_the_prompt_and_pushes_both_signs_down():
+    rows = changed(SamplingParams(temperature=1, repetition_penalty=2), [3, 1], [0], num_prompt_tokens=2)
+    np.testing.assert_allclose(rows, [[1, -2, 0, 1], [0.5, -2, 0, 1]], atol=1e-5)
+
+
+def test_a_bias_is_added():
+    rows = changed(SamplingParams(temperature=1, logit_bias={1: 3.0, 99: 1.0}), [])
+    np.testing.assert_allclose(rows, [[1, 2, 0, 2]], atol=1e-5)
+
+
+def test_no_ngram_comes_twice():
+    rows = changed(SamplingParams(temperature=1, no_repeat_ngram=2), [0, 1, 2, 0, 3], [0])
+    assert np.isneginf(rows).tolist() == [[False] * 4, [False, True, False, True]]
+
+
+def test_no_end_before_enough_tokens():
+    params = SamplingParams(temperature=1, min_tokens=2)
+    rows = changed(params, [0, 0], [0, 0, 0], num_prompt_tokens=2, end_token_ids={3, 99})
+    assert np.isneginf(rows[:, 3]).tolist() == [True, True, False, False]
+
+
+def test_where_all_is_banned_the_models_choice_stands():
+    params = SamplingParams(no_repeat_ngram=1)
+    assert probabilities([[1, 3, 2]], params, [0, 1, 2]).argmax() == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": -1}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": 1.1}, {"top_p": -0.1},
+        {"min_p": 2}, {"repetition_penalty": 0}, {"presence_penalty": 1e9}, {"frequency_penalty": float("nan")},
+        {"no_repeat_ngram": -1}, {"min_tokens": -1}, {"seed": -1}, {"logit_bias": {3: float("inf")}},
+    ],
+)  # fmt: skip
+def test_values_out_of_range_are_named(options: dict):
+    with pytest.raises(OptionError, match=next(iter(options))):
+        SamplingParams(**options)
