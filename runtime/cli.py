@@ -33,6 +33,7 @@ TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens that
 MinP = Annotated[float, typer.Option(help="Leave out tokens less likely than this share of the most likely.")]
 RepetitionPenalty = Annotated[float, typer.Option(help="Above 1 makes tokens that came before less likely.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of the random numbers; default: a fresh one.")]
+Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")]
 Draft = Annotated[str, typer.Option(help="Who drafts: auto, model, lookup or off.")]
 NumDraftTokens = Annotated[int, typer.Option("--num-draft-tokens", "-k", help="Tokens drafted in a round.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or tensorrt.")]
@@ -86,6 +87,7 @@ def generate(
     min_p: MinP = 0.0,
     repetition_penalty: RepetitionPenalty = 1.0,
     seed: Seed = None,
+    stop: Stop = None,
     draft: Draft = "auto",
     num_draft_tokens: NumDraftTokens = 4,
     device: Device = "cpu",
@@ -100,7 +102,7 @@ def generate(
     if not text.strip():
         raise OptionError("the prompt is empty; give one with -p or on standard input")
     sampling = SamplingParams(temperature, top_k, top_p, min_p, repetition_penalty, seed=seed)
-    options = GenerationOptions(max_tokens, sampling, draft, num_draft_tokens)
+    options = GenerationOptions(max_tokens, sampling, draft, num_draft_tokens, tuple(stop or ()))
     with load(bundle, device=device, context_length=context, num_threads=threads, exact=exact) as engine:
         chunks = engine.generate(text if raw else [{"role": "user", "content": text}], options)
         if as_json:

@@ -18,9 +18,10 @@ from pilotfish.runtime.errors import ContextOverflowError, GenerationCancelled, 
 from pilotfish.runtime.exactness import exact_width
 from pilotfish.runtime.generation import MAX_DRAFT_TOKENS, Chunk, GenerationOptions
 from pilotfish.runtime.metrics import Stats
+from pilotfish.runtime.output import Output
 from pilotfish.runtime.rounds import Limits, Round, play_round
 from pilotfish.runtime.sampling import Sampler
-from pilotfish.runtime.tokenizer import Message, StreamDecoder, Tokenizer
+from pilotfish.runtime.tokenizer import Message, Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 4096
 
@@ -113,10 +114,10 @@ class Engine:
         started = clock()
         self._start(token_ids)
         stats = Stats(reason, len(token_ids), self._target.length)
-        output = StreamDecoder(self.tokenizer)
+        output = Output(self.tokenizer, options.stop)
         rng = np.random.default_rng(options.sampling.seed)
         wanted = len(token_ids) + (options.max_tokens or self.context_length)
-        limits = Limits(self.tokenizer.end_token_ids, min(wanted, self.context_length))
+        limits = Limits(min(wanted, self.context_length), output.commit)
         sampler = Sampler(options.sampling, len(token_ids), self.tokenizer.end_token_ids)
         finish_reason = None
         try:
@@ -130,7 +131,7 @@ class Engine:
                     self._committed, self._target, drafter, num_draft_tokens, self._vocab_size, limits,
                     sampler, rng,
                 )  # fmt: skip
-                finish_reason = self._finish_reason(round_, limits, wanted)
+                finish_reason = output.finish_reason or self._finish_reason(limits, wanted)
                 chunks = list(_chunks(round_, output, drafter, finish_reason))
                 stats = _with_round(stats, round_, clock() - round_started, run_s, self._run_s())
                 if stats.num_rounds == 1:
@@ -141,9 +142,7 @@ class Engine:
             self.stats = stats
             yield Chunk(output.flush(), (), "target", "cancelled")
 
-    def _finish_reason(self, round_: Round, limits: Limits, wanted: int) -> str | None:
-        if round_.ended:
-            return "end"
+    def _finish_reason(self, limits: Limits, wanted: int) -> str | None:
         if len(self._committed) >= limits.max_length:
             return "length" if wanted <= self.context_length else "context"
         return "cancelled" if self._cancelled else None
@@ -229,12 +228,14 @@ def _with_round(
     )
 
 
-def _chunks(
-    round_: Round, output: StreamDecoder, drafter: Drafter | None, finish_reason: str | None
-) -> Iterator[Chunk]:
-    drafted, own = round_.token_ids[: round_.num_accepted], round_.token_ids[round_.num_accepted :]
-    runs = [(ids, origin) for ids, origin in ((drafted, drafter.origin if drafter else ""), (own, "target")) if ids]
-    for position, (ids, origin) in enumerate(runs):
-        text = "".join([output.push(token_id) for token_id in ids])
-        last = position == len(runs) - 1 and finish_reason is not None
-        yield Chunk(text + output.flush() if last else text, ids, origin, finish_reason if last else None)
+def _chunks(round_: Round, output: Output, drafter: Drafter | None, finish_reason: str | None) -> Iterator[Chunk]:
+    texts, split = output.take(), round_.num_accepted
+    parts = [(0, split, drafter.origin if drafter else ""), (split, len(round_.token_ids), "target")]
+    parts = [(start, stop, origin) for start, stop, origin in parts if start < stop]
+    for start, stop, origin in parts:
+        text, token_ids = "".join(texts[start:stop]), round_.token_ids[start:stop]
+        if stop < len(round_.token_ids) or finish_reason is None:
+            yield Chunk(text, token_ids, origin)
+        else:
+            text += output.flush()  # which can still complete a stop string
+            yield Chunk(text, token_ids, origin, output.finish_reason or finish_reason)

@@ -15,15 +15,19 @@ MAX_DRAFT_TOKENS = 8  # exact mode compares all widths up to one more than this 
 class GenerationOptions:
     """How to generate. `max_tokens` None means up to the end of the context.
 
-    `draft` is `model`, `lookup`, `off`, or `auto`: the draft model if the bundle has one, else lookup.
+    `draft` is `model`, `lookup`, `off`, or `auto`: the draft model if the bundle has one, else lookup. Text ends before
+    the first of the `stop` strings, which is not shown.
     """
 
     max_tokens: int | None = 512
     sampling: SamplingParams = field(default_factory=SamplingParams)
     draft: str = "auto"
     num_draft_tokens: int = 4
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str) or not all(self.stop):
+            raise OptionError(f"stop is {self.stop!r}; it must be a tuple of strings that are not empty")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise OptionError(f"max_tokens is {self.max_tokens}; it must be at least 1")
         if self.draft not in DRAFT_CHOICES:
@@ -38,8 +42,9 @@ class GenerationOptions:
 class Chunk:
     """A piece of the output. `origin` says who wrote its tokens: `model` or `lookup` if drafted, else `target`.
 
-    The last chunk has a `finish_reason`: `end` (an end-of-text token), `length` (`max_tokens`), `context` (the context
-    is full), or `cancelled`. Text may lag behind the tokens while a character is incomplete.
+    The last chunk has a `finish_reason`: `end` (an end-of-text token), `stop` (a stop string), `length` (`max_tokens`),
+    `context` (the context is full), or `cancelled`. Text may lag behind the tokens while a character is incomplete, or
+    while it may turn out to be a stop string.
     """
 
     text: str

@@ -7,7 +7,7 @@ case of its own.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +20,13 @@ from pilotfish.runtime.sampling import Sampler
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where a generation ends: at one of `end_token_ids`, or when `committed` is `max_length` tokens long."""
+    """Where a generation ends: when `committed` is `max_length` tokens long, or with a token that is the last.
 
-    end_token_ids: Set[int]
+    `is_last` is told each token that is about to be committed, once and in order.
+    """
+
     max_length: int
+    is_last: Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,6 @@ class Round:
     token_ids: tuple[int, ...]
     num_drafted: int
     num_accepted: int
-    ended: bool
 
 
 def play_round(
@@ -61,17 +63,17 @@ def play_round(
         target_probs = sampler.probabilities(logits[:, :vocab_size], committed, proposal.token_ids)
         verdict = accept(proposal.token_ids, proposal.probs, target_probs, rng)
         token_ids = (*proposal.token_ids[: verdict.num_accepted], verdict.next_token)
-        token_ids, ended = _cut_at_end(token_ids, limits.end_token_ids)
+        token_ids = _up_to_last(token_ids, limits.is_last)
         committed.extend(token_ids)
     finally:
         target.rollback(min(target.length, len(committed) - 1))
         if drafter is not None:
             drafter.rollback(len(committed) - 1)
-    return Round(token_ids, len(proposal.token_ids), min(verdict.num_accepted, len(token_ids)), ended)
+    return Round(token_ids, len(proposal.token_ids), min(verdict.num_accepted, len(token_ids)))
 
 
-def _cut_at_end(token_ids: tuple[int, ...], end_token_ids: Set[int]) -> tuple[tuple[int, ...], bool]:
+def _up_to_last(token_ids: tuple[int, ...], is_last: Callable[[int], bool]) -> tuple[int, ...]:
     for position, token_id in enumerate(token_ids):
-        if token_id in end_token_ids:
-            return token_ids[: position + 1], True
-    return token_ids, False
+        if is_last(token_id):
+            return token_ids[: position + 1]
+    return token_ids

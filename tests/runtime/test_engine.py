@@ -138,6 +138,29 @@ def test_an_end_token_inside_a_block_ends_the_generation(engine: Engine):
         assert engine.stats.num_tokens == tokens.index(end) + 1
 
 
+@pytest.mark.parametrize("draft", ["off", "model", "lookup"])
+def test_text_ends_before_a_stop_string_wherever_it_falls(engine: Engine, draft: str):
+    whole = "".join(c.text for c in engine.generate(PROMPTS[0], GenerationOptions(max_tokens=40, draft="off")))
+    for start in range(0, len(whole) - 9, 3):
+        for length in (1, 2, 9):
+            stop = whole[start : start + length]
+            engine.reset()
+            options = GenerationOptions(max_tokens=40, draft=draft, num_draft_tokens=6, stop=("never this", stop))
+            chunks = list(engine.generate(PROMPTS[0], options))
+            assert "".join(chunk.text for chunk in chunks) == whole[: whole.index(stop)]
+            assert chunks[-1].finish_reason == "stop"
+            assert engine.stats.num_tokens == sum(len(chunk.token_ids) for chunk in chunks)
+            assert_invariant(engine)
+
+
+def test_a_stop_string_that_only_begins_is_shown_at_the_end(engine: Engine):
+    whole = "".join(chunk.text for chunk in engine.generate(PROMPTS[0], GenerationOptions(max_tokens=12)))
+    options = GenerationOptions(max_tokens=12, stop=(whole[-3:] + "!",))
+    chunks = list(engine.generate(PROMPTS[0], options))
+    assert "".join(chunk.text for chunk in chunks) == whole
+    assert chunks[-1].finish_reason == "length"
+
+
 @pytest.mark.parametrize("max_tokens", [1, 2, 3, 7])
 def test_the_token_limit_is_met_exactly(engine: Engine, max_tokens: int):
     chunks = list(engine.generate(PROMPTS[0], GenerationOptions(max_tokens=max_tokens, num_draft_tokens=6)))
@@ -261,6 +284,8 @@ def test_a_draft_that_is_not_there_is_refused(lookup_bundle_path: Path):
     [
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"draft": "fast"}, "draft is 'fast'"),
+        ({"stop": ("",)}, "stop is"),
+        ({"stop": "abc"}, "stop is 'abc'"),
         ({"num_draft_tokens": 9}, "num_draft_tokens is 9"),
     ],
 )
