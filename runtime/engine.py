@@ -115,7 +115,7 @@ class Engine:
         self._start(token_ids)
         stats = Stats(reason, len(token_ids), self._target.length)
         output = Output(self.tokenizer, options.stop)
-        rng = np.random.default_rng(options.sampling.seed)
+        rng = np.random.default_rng()
         wanted = len(token_ids) + (options.max_tokens or self.context_length)
         limits = Limits(min(wanted, self.context_length), output.commit)
         sampler = Sampler(options.sampling, len(token_ids), self.tokenizer.end_token_ids)

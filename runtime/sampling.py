@@ -28,7 +28,10 @@ class SamplingParams:
     each occurrence in the output), `no_repeat_ngram` (no n-gram of that size twice), `min_tokens` (no end before so
     many tokens), `temperature` (0 is greedy), `top_k` (0 is off), `top_p` (Holtzman et al. 2020), `min_p` (Nguyen et
     al. 2024).
-    `seed` None means a fresh one for each generation.
+
+    With a `seed` a temperature above 0 draws by noise that is keyed by (seed, position), so a seed gives the same text
+    with speculation on, off, or with another drafter (Daliri et al. 2024, arXiv 2408.07978). Without one the draws come
+    from a fresh generator.
     """
 
     temperature: float = 0.0
@@ -69,7 +72,9 @@ class Sampler:
     def probabilities(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int] = ()) -> Probs:
         """Logits (N, V) → float32 probabilities (N, V). Row i stands after `prefix` and the first i of `drafted`.
 
-        Greedy rows are one-hot at the first maximum.
+        Greedy rows are one-hot at the first maximum. With a seed rows are one-hot too, at the token that the position's
+        own noise picks: the draft's row and the target's meet the same noise, so they agree as often as they can, and
+        over seeds each token is picked as often as its probability says.
         """
         if self._changes_logits:
             before = [*prefix, *drafted]
@@ -79,7 +84,8 @@ class Sampler:
             probs: Probs = np.zeros_like(logits)
             probs[np.arange(len(logits)), logits.argmax(axis=1)] = 1
             return probs
-        return _filtered(_softmax(logits, self.params.temperature), self.params)
+        probs = _filtered(_softmax(logits, self.params.temperature), self.params)
+        return probs if self.params.seed is None else _settled(probs, self.params.seed, len(prefix))
 
     @property
     def _changes_logits(self) -> bool:
@@ -142,6 +148,15 @@ def _filtered(probs: Probs, params: SamplingParams) -> Probs:
             row[row < params.min_p * row.max()] = 0
         row /= row.sum(dtype=np.float64)
     return probs
+
+
+def _settled(probs: Probs, seed: int, first_position: int) -> Probs:
+    """One-hot rows at the winner of an exponential race (the Gumbel-max trick); noise is keyed by (seed, position)."""
+    settled = np.zeros_like(probs)
+    for i, row in enumerate(probs):
+        noise = np.random.default_rng((seed, first_position + i)).standard_exponential(len(row), dtype=np.float32)
+        settled[i, (row / np.maximum(noise, np.float32(1e-30))).argmax()] = 1
+    return settled
 
 
 def _repeating(before: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -255,20 +255,48 @@ def test_a_seed_gives_the_same_text_again(engine: Engine):
     assert generated(engine, PROMPTS[0], sampling=sampling) == first
 
 
-def test_sampled_tokens_follow_the_targets_distribution_under_speculation(bundle_path: Path):
-    """Share of each second token over many runs, with and without a draft, within five standard deviations."""
-    num_runs, shares = 1500, {}
+@pytest.mark.parametrize("seeded", [False, True])
+def test_sampled_tokens_follow_the_targets_distribution_under_speculation(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch, seeded: bool
+):
+    """Share of each third token over many runs, with and without a draft, within five standard deviations."""
+    num_runs, shares, rng = 1500, {}, np.random.default_rng(0)
+    if not seeded:
+        monkeypatch.setattr("pilotfish.runtime.engine.np.random.default_rng", lambda *_: rng)
     with pilotfish.load(bundle_path) as engine:
         engine.tokenizer.end_token_ids = frozenset()
         for draft in ("off", "model"):
             counts = np.zeros(engine.tokenizer.num_tokens)
-            for seed in range(num_runs):
-                sampling = SamplingParams(temperature=8.0, seed=seed + 10_000 * (draft == "off"))
-                options = {"sampling": sampling, "max_tokens": 4, "draft": draft, "num_draft_tokens": 2}
-                counts[generated(engine, PROMPTS[1], **options)[2]] += 1
+            for number in range(num_runs):
+                seed = number + 10_000 * (draft == "off") if seeded else None
+                options = {"sampling": SamplingParams(temperature=8.0, seed=seed), "max_tokens": 4, "draft": draft}
+                counts[generated(engine, PROMPTS[1], num_draft_tokens=2, **options)[2]] += 1
             shares[draft] = counts / num_runs
     spread = np.sqrt((shares["off"] + shares["model"] + 2 / num_runs) / num_runs)
     assert (np.abs(shares["off"] - shares["model"]) < 5 * spread).all()
+
+
+SAMPLINGS = (
+    {"temperature": 0.8, "top_p": 0.95},
+    {"temperature": 8.0, "top_k": 40, "repetition_penalty": 1.2},
+    {"temperature": 30.0, "min_p": 0.01, "frequency_penalty": 0.5},
+)
+
+
+@pytest.mark.parametrize("options", SAMPLINGS)
+def test_a_seed_gives_the_same_text_whatever_the_drafter(engine: Engine, options: dict):
+    outputs = set()
+    for seed in range(3):
+        sampling = SamplingParams(**options, seed=seed)
+        for prompt in PROMPTS:
+            engine.reset()
+            plain = generated(engine, prompt, draft="off", sampling=sampling)
+            outputs.add(tuple(plain))
+            for draft, num_draft_tokens in (("model", 1), ("model", 4), ("lookup", 4)):
+                engine.reset()
+                arguments = {"draft": draft, "num_draft_tokens": num_draft_tokens, "sampling": sampling}
+                assert generated(engine, prompt, **arguments) == plain, (prompt, draft, num_draft_tokens, seed)
+    assert len(outputs) > len(PROMPTS)  # another seed is another text
 
 
 def test_a_draft_that_is_not_there_is_refused(lookup_bundle_path: Path):

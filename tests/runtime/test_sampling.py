@@ -153,3 +153,24 @@ def test_where_all_is_banned_the_models_choice_stands():
 def test_values_out_of_range_are_named(options: dict):
     with pytest.raises(OptionError, match=next(iter(options))):
         SamplingParams(**options)
+
+
+def test_over_seeds_each_token_is_picked_as_often_as_its_probability_says():
+    row, num_seeds = np.array([0.05, 0.5, 0.15, 0.3], np.float32), 4000
+    picks = [
+        int(probabilities([np.log(row)], SamplingParams(1, seed=seed), prefix=[0] * 7)[0].argmax())
+        for seed in range(num_seeds)
+    ]
+    shares = np.bincount(picks, minlength=4) / num_seeds
+    np.testing.assert_allclose(shares, row, atol=5 * 0.5 / np.sqrt(num_seeds))
+
+
+def test_noise_depends_on_seed_and_position_and_not_on_the_width():
+    flat = np.zeros((6, 50), np.float32)
+    picks = probabilities(flat, SamplingParams(1, seed=3), [0] * 4, [0] * 5).argmax(axis=1)
+    later = probabilities(flat, SamplingParams(1, seed=3), [0] * 6).argmax(axis=1)
+    np.testing.assert_array_equal(picks[2:], later[:4])
+    assert len(set(picks)) > 1
+    assert (probabilities(flat, SamplingParams(1, seed=4), [0] * 4).argmax(axis=1) != picks).any()
+    wider = np.concatenate([flat, np.full((6, 30), -np.inf, np.float32)], axis=1)
+    np.testing.assert_array_equal(probabilities(wider, SamplingParams(1, seed=3), [0] * 4).argmax(axis=1), picks)
