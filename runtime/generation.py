@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.runtime.errors import OptionError
@@ -23,11 +24,11 @@ class GenerationOptions:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     draft: str = "auto"
     num_draft_tokens: int = 4
-    stop: tuple[str, ...] = ()
+    stop: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str) or not all(self.stop):
-            raise OptionError(f"stop is {self.stop!r}; it must be a tuple of strings that are not empty")
+            raise OptionError(f"stop is {self.stop!r}; it must be a sequence of strings that are not empty")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise OptionError(f"max_tokens is {self.max_tokens}; it must be at least 1")
         if self.draft not in DRAFT_CHOICES:

@@ -165,4 +165,5 @@ def _repeating(before: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         return before[:0]
     windows = np.lib.stride_tricks.sliding_window_view(before, size)
     tail = before[len(before) - size + 1 :]
-    return windows[(windows[:, :-1] == tail).all(axis=1), -1]
+    repeated: NDArray[np.int64] = windows[(windows[:, :-1] == tail).all(axis=1), -1]
+    return repeated
