@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,6 +16,7 @@ from pilotfish.export.graph import build_decoder
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.staging import disk_errors, require_free_space
+from pilotfish.export.tokenizer_files import TokenizerFiles
 from pilotfish.runtime.bundle import (
     MANIFEST,
     FileEntry,
@@ -60,7 +61,10 @@ def write_bundle(
     """
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
-    match = _check_vocabularies(target, draft)
+    texts = vocabulary_of(target.checkpoint.tokenizer.tokenizer_json)
+    masked_ids: tuple[int, ...] = ()
+    if draft is not None:
+        masked_ids = check_pair(texts, vocabulary_of(draft.checkpoint.tokenizer.tokenizer_json)).masked_ids
     models = {"target": target} | ({"draft": draft} if draft else {})
     num_bytes = sum(source.num_bytes for source in models.values())
     with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
@@ -70,24 +74,17 @@ def write_bundle(
             digest = _write_model(folder / role, role, source, progress)
             files[f"{role}/model.onnx.data"] = digest
             entries[role] = _model_entry(role, source)
-        tokenizer = _write_tokenizer(folder, target.checkpoint)
+        tokenizer = _write_tokenizer(folder, target.checkpoint.tokenizer, texts)
         manifest = Manifest(
             created_by=f"pilotfish {version('pilotfish')}",
             target=entries["target"],
             draft=entries.get("draft"),
             tokenizer=tokenizer,
             files=_file_entries(folder, files),
-            masked_draft_ids=match,
+            masked_draft_ids=masked_ids,
         )
         (folder / MANIFEST).write_text(manifest_to_json(manifest), encoding="utf-8")
     return output
-
-
-def _check_vocabularies(target: Source, draft: Source | None) -> tuple[int, ...]:
-    if draft is None:
-        return ()
-    texts = [vocabulary_of(source.checkpoint.tokenizer.tokenizer_json) for source in (target, draft)]
-    return check_pair(*texts).masked_ids
 
 
 def _write_model(folder: Path, role: str, source: Source, progress: Progress) -> str:
@@ -116,9 +113,7 @@ def _model_entry(role: str, source: Source) -> ModelEntry:
     )
 
 
-def _write_tokenizer(folder: Path, checkpoint: Checkpoint) -> TokenizerEntry:
-    files = checkpoint.tokenizer
-    texts = vocabulary_of(files.tokenizer_json)
+def _write_tokenizer(folder: Path, files: TokenizerFiles, texts: Sequence[str | None]) -> TokenizerEntry:
     (folder / "tokenizer.json").write_text(files.tokenizer_json, encoding="utf-8")
     if files.chat_template is not None:
         (folder / "chat_template.jinja").write_text(files.chat_template, encoding="utf-8")

@@ -49,8 +49,7 @@ class DecoderConfig:
     rotary_interleaved: bool = False
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise CheckpointError(f"the model is of family {self.family!r}; supported are {', '.join(FAMILIES)}")
+        _check_family(self.family)
         for name in ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads",
                      "head_dim", "vocab_size", "max_positions"):  # fmt: skip
             if getattr(self, name) < 1:
@@ -68,8 +67,7 @@ class DecoderConfig:
 def config_from_gguf(metadata: Mapping[str, Any]) -> DecoderConfig:
     """Reads the configuration from GGUF metadata; `CheckpointError` on a missing key or an unsupported option."""
     family = str(metadata.get("general.architecture", "unknown"))
-    if family not in FAMILIES:
-        raise CheckpointError(f"the model is of family {family!r}; supported are {', '.join(FAMILIES)}")
+    _check_family(family)
 
     def number(key: str, default: float | None = None) -> Any:
         value = metadata.get(f"{family}.{key}", default)
@@ -101,8 +99,7 @@ def config_from_gguf(metadata: Mapping[str, Any]) -> DecoderConfig:
 def config_from_hugging_face(config: Mapping[str, Any]) -> DecoderConfig:
     """Reads a Hugging Face `config.json`; `CheckpointError` on a missing key or an unsupported option."""
     family = str(config.get("model_type", "unknown"))
-    if family not in FAMILIES:
-        raise CheckpointError(f"the model is of family {family!r}; supported are {', '.join(FAMILIES)}")
+    _check_family(family)
 
     def number(key: str, default: float | None = None) -> Any:
         value = config.get(key)
@@ -129,6 +126,11 @@ def config_from_hugging_face(config: Mapping[str, Any]) -> DecoderConfig:
         rope_theta=float(rope.get("rope_theta", number("rope_theta", 10_000.0))),
         rms_norm_eps=float(number("rms_norm_eps", 1e-6)),
     )
+
+
+def _check_family(family: str) -> None:
+    if family not in FAMILIES:
+        raise CheckpointError(f"the model is of family {family!r}; supported are {', '.join(FAMILIES)}")
 
 
 def _refuse(option: str, value: object, supported: tuple[object, ...]) -> None:
