@@ -11,10 +11,8 @@ import typer
 from rich.console import Console
 
 from pilotfish.runtime.catalog import downloads_dir, load_catalog
-from pilotfish.runtime.cli import Device, Draft, MaxTokens, NumDraftTokens, Threads
-from pilotfish.runtime.engine import load
 from pilotfish.runtime.errors import OptionError
-from pilotfish.runtime.generation import GenerationOptions
+from pilotfish.runtime.flags import GenerationFlags, LoadFlags, expanded
 
 SOURCE_HELP = "A GGUF file, a Hugging Face folder, a hub id, or a catalog name."
 
@@ -23,7 +21,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
     app.command()(pull)
     app.command()(export)
-    app.command()(demo)
+    app.command()(expanded(demo))
 
 
 def pull(
@@ -70,22 +68,19 @@ def export(
 
 
 def demo(
+    generation: GenerationFlags,
+    loading: LoadFlags,
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="Default: a prompt of its own.")] = None,
     pair: Annotated[str | None, typer.Option(help="A pair of the catalog; default: the default pair.")] = None,
-    max_tokens: MaxTokens = 160,
-    draft: Draft = "auto",
-    num_draft_tokens: NumDraftTokens = 4,
-    device: Device = "cpu",
-    threads: Threads = None,
 ) -> None:
     """Fetches and exports the default pair on first use, answers one prompt, and measures the speed-up."""
     _need_export_extra()
     from pilotfish.export import demo as demonstration
 
-    options = GenerationOptions(max_tokens, draft=draft, num_draft_tokens=num_draft_tokens)
+    options = generation.options()
     console = Console(highlight=False)
     bundle = demonstration.prepared_bundle(pair, Console(stderr=True))
-    with load(bundle, device=device, num_threads=threads) as engine:
+    with loading.load(bundle) as engine:
         demonstration.demo(engine, prompt or demonstration.PROMPT, options, console)
 
 

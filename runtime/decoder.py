@@ -5,6 +5,7 @@ Axis letters: `N` tokens of a forward, `R` rows of logits asked for, `V` vocabul
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.runtime.bundle import ModelEntry
-from pilotfish.runtime.errors import GenerationCancelled
+from pilotfish.runtime.errors import Cancelled
 from pilotfish.runtime.kv_cache import KvCache
 from pilotfish.runtime.session import import_onnxruntime, open_session
 
@@ -31,14 +32,17 @@ class Decoder:
 
     def __init__(
         self, model: ModelEntry, graph_path: Path, *, device: str, context_length: int,
-        num_threads: int | None = None, spin: bool = True,
+        num_threads: int | None = None, spin: bool = True, cancelled: threading.Event | None = None,
     ) -> None:  # fmt: skip
-        """Opens the graph and allocates caches for `context_length` tokens and the widest padding."""
+        """Opens the graph and allocates caches for `context_length` tokens and the widest padding.
+
+        `cancelled`, set from another thread, ends the loading with the error `Cancelled`.
+        """
         self.min_width = 1
         self.run_s = 0.0
         self._names = model.tensors
         self.vocab_size = model.vocab_size
-        self._session = open_session(graph_path, device, num_threads, spin)
+        self._session = open_session(graph_path, device, num_threads, spin, cancelled)
         self.cache = KvCache(model, context_length + MAX_WIDTH, device)
         self._ort = import_onnxruntime()
         self._run_options = self._ort.RunOptions()
@@ -72,7 +76,7 @@ class Decoder:
         """Appends tokens to the cache and returns the logits after the last `num_logits` of them.
 
         Returns float32 (num_logits, V): a view that the next forward overwrites. More than `MAX_WIDTH` tokens run in
-        several passes. On any error, `GenerationCancelled` included, the cache keeps the whole passes only.
+        several passes. On any error, `Cancelled` included, the cache keeps the whole passes only.
         """
         if not 0 <= num_logits <= min(len(token_ids), MAX_WIDTH):
             raise ValueError(f"{num_logits} rows of logits of {len(token_ids)} tokens were asked for")
@@ -112,7 +116,7 @@ class Decoder:
             self._session.run_with_iobinding(self._binding, self._run_options)
         except Exception as error:  # ONNX Runtime raises a different class for each status code
             if self._run_options.terminate:
-                raise GenerationCancelled("the forward was cancelled") from error
+                raise Cancelled("the forward was cancelled") from error
             raise
         finally:
             self.run_s += time.perf_counter() - started

@@ -8,10 +8,12 @@ PilotfishError
 ├── ContextOverflowError   a prompt that does not fit the context
 ├── TemplateError          a chat template that fails or tries to escape its sandbox
 ├── OptionError            an option whose value is out of range or unknown
+├── GrammarError           a grammar that is faulty, or that the output cannot follow any further
 ├── DeviceError            an execution provider or device that is not there
 ├── DownloadError          a file that cannot be fetched, or whose checksum is wrong
+├── CacheFileError         a file of saved caches that is missing, damaged, or not of this engine
 ├── StorageError           a folder that cannot be written, or a full disk
-└── GenerationCancelled    `Engine.cancel` ended a forward; callers of the engine never see it
+└── Cancelled              loading was cancelled; a generation says so by its finish reason instead
 ```
 
 The commands end with exit code 2 on any of these. Stop, end of text and the token limit are not errors: they are
@@ -49,6 +51,10 @@ class OptionError(PilotfishError):
     """An option's value is out of range or unknown."""
 
 
+class GrammarError(PilotfishError):
+    """A grammar is faulty, or the output cannot follow it any further."""
+
+
 class DeviceError(PilotfishError):
     """An execution provider, or the device it needs, is not there."""
 
@@ -57,9 +63,13 @@ class DownloadError(PilotfishError):
     """A file cannot be fetched, or is not the file that was asked for."""
 
 
+class CacheFileError(PilotfishError):
+    """A file of saved caches is missing, damaged, or was not saved by an engine like this one."""
+
+
 class StorageError(PilotfishError):
     """A folder cannot be written, or the disk is full."""
 
 
-class GenerationCancelled(PilotfishError):  # noqa: N818 - an outcome, not a fault
-    """`Engine.cancel` ended a forward; the stream turns it into the finish reason `cancelled`."""
+class Cancelled(PilotfishError):  # noqa: N818 - an outcome, not a fault
+    """Loading was cancelled, or a forward; of the latter the stream makes the finish reason `cancelled`."""

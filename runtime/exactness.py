@@ -1,9 +1,10 @@
-"""How many rows a forward needs so that its rows do not depend on how many there are.
+"""How many rows a forward needs so that its rows do not depend on how many there are, and how much they do otherwise.
 
 A matrix kernel may add in another order for one row than for several, so the logits of a token differ in their last
 bits between a plain forward of one row and a verification of k + 1 rows, and greedy output can differ at a near-tie.
 Where all widths from some `w` on give identical bits, padding every forward to `w` rows makes output with speculation
-equal to output without it.
+equal to output without it. Without that padding, what rounding can do to a margin between two logits is measured, and
+decisions by less than that are counted.
 
 One row never counts as equal to more, whatever was measured: it has kernels of its own, and a recipe that rounds its
 activations can swallow the difference in the tokens that were measured and show it in others.
@@ -11,11 +12,14 @@ activations can swallow the difference in the tokens that were measured and show
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from pilotfish.runtime.decoder import Decoder
+from pilotfish.runtime.decoder import Decoder, Logits
 
 PROBE_PREFIX = 40  # tokens before the compared rows, so that attention has something to add up
+NOISE_ALLOWANCE = 4  # the probe sees a few rows; a generation sees thousands
 
 
 def exact_width(decoder: Decoder, max_width: int) -> int:
@@ -24,21 +28,39 @@ def exact_width(decoder: Decoder, max_width: int) -> int:
     Measured on `decoder`, whose cache is empty before and after. If no two widths agree the result is `max_width`:
     all forwards then run at one width.
     """
-    min_width, decoder.min_width = decoder.min_width, 1
     exact = max_width
+    for rows, wide in _rows_by_width(decoder, max_width):
+        if len(rows) < 2 or not np.array_equal(rows, wide):
+            break
+        exact = len(rows)
+    return exact
+
+
+def near_tie_margin(decoder: Decoder, max_width: int) -> float:
+    """A lead in logits below which rounding may have decided, when forwards of 1 to `max_width` rows are mixed.
+
+    `NOISE_ALLOWANCE` times the most by which the difference of two logits of a row moved between widths, measured on
+    `decoder`, whose cache is empty before and after.
+    """
+    moved = 0.0
+    for rows, wide in _rows_by_width(decoder, max_width):
+        change = rows - wide
+        moved = max(moved, float((change.max(axis=1) - change.min(axis=1)).max()))
+    return NOISE_ALLOWANCE * moved
+
+
+def _rows_by_width(decoder: Decoder, max_width: int) -> Iterator[tuple[Logits, Logits]]:
+    """(rows of a forward, the same rows out of the widest one), from the second widest down to one row."""
+    min_width, decoder.min_width = decoder.min_width, 1
     max_width = min(max_width, decoder.context_length)
     num_before = min(PROBE_PREFIX, decoder.context_length - max_width)
     ids = np.random.default_rng(0).integers(0, decoder.vocab_size, num_before + max_width).tolist()
     try:
         decoder.forward(ids[:num_before], 0)
         wide = decoder.forward(ids[num_before:], max_width).copy()
-        for width in range(max_width - 1, 1, -1):
+        for width in range(max_width - 1, 0, -1):
             decoder.rollback(num_before)
-            rows = decoder.forward(ids[num_before : num_before + width], width)
-            if not np.array_equal(rows, wide[:width]):
-                break
-            exact = width
+            yield decoder.forward(ids[num_before : num_before + width], width), wide[:width]
     finally:
         decoder.rollback(0)
         decoder.min_width = min_width
-    return exact

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.session import import_onnxruntime
@@ -21,7 +23,9 @@ class KvCache:
         """Allocates all buffers on `device`, zeroed where it is the CPU."""
         self.capacity = capacity
         self.length = 0
-        shape = (1, model.num_kv_heads, capacity, model.head_dim)
+        self.dtype = np.dtype(model.cache_dtype)
+        self._num_kv_heads, self._head_dim = model.num_kv_heads, model.head_dim
+        shape = self.tokens_shape(capacity)
         names = model.tensors
         self.buffers: dict[tuple[str, str], Any] = {
             (past.format(layer=layer), present.format(layer=layer)): _allocate(shape, model.cache_dtype, device)
@@ -36,6 +40,32 @@ class KvCache:
         """Makes the cache hold exactly its first `length` tokens. Copies nothing."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot roll back to {length}: the cache holds {self.length} tokens")
+        self.length = length
+
+    def tokens_shape(self, length: int) -> tuple[int, int, int, int]:
+        """The shape of one layer's keys, or of its values, of `length` tokens: (1, H, length, D)."""
+        return (1, self._num_kv_heads, length, self._head_dim)
+
+    def read_tokens(self) -> Iterator[NDArray[Any]]:
+        """Copies what the cache holds to the host, in the order of `buffers`: arrays of (1, H, length, D)."""
+        for buffer in self.buffers.values():
+            yield buffer.numpy()[:, :, : self.length].copy()
+
+    def write_tokens(self, length: int, arrays: Iterable[NDArray[Any]]) -> None:
+        """Makes the cache hold exactly the `length` tokens that `read_tokens` gave, in place.
+
+        Takes one array at a time. The cache is empty meanwhile, and stays so if `arrays` raises, or if an array has
+        another shape or dtype or exceeds the capacity, which is a `ValueError`.
+        """
+        self.length = 0
+        shape = self.tokens_shape(length)
+        for buffer, array in zip(self.buffers.values(), arrays, strict=True):
+            if array.shape != shape or array.dtype != self.dtype:
+                raise ValueError(f"cannot write {array.dtype} {array.shape}: {self.dtype} {shape} is needed")
+            host = buffer.numpy()
+            host[:, :, :length] = array
+            if host.ctypes.data != buffer.data_ptr():  # only on the CPU is `host` the buffer itself
+                buffer.update_inplace(host)
         self.length = length
 
 

@@ -10,9 +10,11 @@ from typing import Any
 class Stats:
     """Counts and seconds of one generation.
 
-    `target_s` and `draft_s` are the time inside ONNX Runtime after prefill, `host_s` all other time after prefill.
-    Time in which the consumer of the stream held a chunk counts nowhere. `num_accepted` counts drafted tokens that were
-    emitted; `num_drafted` those that the target verified.
+    `time_to_first_token_s` covers reading the prompt and the first round, which drafts nothing; `decode_s` all later
+    rounds, of which `target_s` and `draft_s` were spent inside ONNX Runtime and `host_s` outside. Time in which the
+    consumer of the stream held a chunk counts nowhere. `num_accepted` counts drafted tokens that were
+    emitted; `num_drafted` those that the target verified. `num_near_ties` counts tokens picked by so small a lead that
+    rounding may have decided, so that other widths may give another text; in exact mode there are none.
     """
 
     speculation: str = ""
@@ -22,11 +24,11 @@ class Stats:
     num_rounds: int = 0
     num_drafted: int = 0
     num_accepted: int = 0
-    prefill_s: float = 0.0
+    num_near_ties: int = 0
+    time_to_first_token_s: float = 0.0
     decode_s: float = 0.0
     target_s: float = 0.0
     draft_s: float = 0.0
-    time_to_first_token_s: float = 0.0
 
     @property
     def host_s(self) -> float:
@@ -35,8 +37,8 @@ class Stats:
 
     @property
     def tokens_per_s(self) -> float:
-        """Emitted tokens ÷ decoding time, prefill excluded; 0 before the first token."""
-        return self.num_tokens / self.decode_s if self.decode_s else 0.0
+        """Tokens after the first ÷ the time they took; 0 before the second."""
+        return (self.num_tokens - 1) / self.decode_s if self.decode_s else 0.0
 
     @property
     def acceptance_rate(self) -> float:

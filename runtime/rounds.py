@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pilotfish.runtime.acceptance import accept
+from pilotfish.runtime.acceptance import RULES
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Drafter, Proposal
+from pilotfish.runtime.filters import Logits, Probs
 from pilotfish.runtime.sampling import Sampler
 
 
@@ -31,11 +32,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round added to `committed`: first `num_accepted` drafted tokens, then at most one of the target."""
+    """What one round added to `committed`: first `num_accepted` drafted tokens, then at most one of the target.
+
+    `logits` and `probs` (num_drafted + 1, V) are the target's rows for these tokens and any rejected ones, before and
+    after the sampling filters. `logits` is a view that the next forward overwrites.
+    """
 
     token_ids: tuple[int, ...]
     num_drafted: int
     num_accepted: int
+    logits: Logits
+    probs: Probs
 
 
 def play_round(
@@ -59,9 +66,10 @@ def play_round(
         if drafter is not None and num_wanted > 0:
             proposal = drafter.propose(committed, num_wanted, sampler, rng)
         pending = [*committed[target.length :], *proposal.token_ids]
-        logits = target.forward(pending, len(proposal.token_ids) + 1)
-        target_probs = sampler.probabilities(logits[:, :vocab_size], committed, proposal.token_ids)
-        verdict = accept(proposal.token_ids, proposal.probs, target_probs, rng)
+        logits = target.forward(pending, len(proposal.token_ids) + 1)[:, :vocab_size]
+        probs = sampler.distributions(logits, committed, proposal.token_ids)
+        accept = RULES[sampler.params.acceptance_rule]
+        verdict = accept(proposal.token_ids, proposal.probs, sampler.settled(probs, len(committed)), rng)
         token_ids = (*proposal.token_ids[: verdict.num_accepted], verdict.next_token)
         token_ids = _up_to_last(token_ids, limits.is_last)
         committed.extend(token_ids)
@@ -69,7 +77,8 @@ def play_round(
         target.rollback(min(target.length, len(committed) - 1))
         if drafter is not None:
             drafter.rollback(len(committed) - 1)
-    return Round(token_ids, len(proposal.token_ids), min(verdict.num_accepted, len(token_ids)))
+    num_accepted = min(verdict.num_accepted, len(token_ids))
+    return Round(token_ids, len(proposal.token_ids), num_accepted, logits, probs)
 
 
 def _up_to_last(token_ids: tuple[int, ...], is_last: Callable[[int], bool]) -> tuple[int, ...]:

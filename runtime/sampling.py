@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pilotfish.runtime.errors import OptionError
+from pilotfish.runtime.errors import GrammarError, OptionError
+from pilotfish.runtime.filters import Logits, Probs, keep_min_p, keep_top_k, keep_top_p, race, repeating_ids, softmax
+from pilotfish.runtime.grammar import Constraint
 
-Logits = NDArray[np.float32]
-Probs = NDArray[np.float32]
+ACCEPTANCE_CHOICES = ("auto", "token", "block", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,11 @@ class SamplingParams:
     many tokens), `temperature` (0 is greedy), `top_k` (0 is off), `top_p` (Holtzman et al. 2020), `min_p` (Nguyen et
     al. 2024).
 
-    With a `seed` a temperature above 0 draws by noise that is keyed by (seed, position), so a seed gives the same text
-    with speculation on, off, or with another drafter (Daliri et al. 2024, arXiv 2408.07978). Without one the draws come
-    from a fresh generator.
+    `acceptance` is the rule by which drafted tokens stand; by each of them the output follows the target's
+    distribution. `token` decides token by token (Leviathan et al. 2023), `block` over the whole proposal, which accepts
+    more (Sun et al. 2024), and `seed` draws by noise that is keyed by (seed, position), so that a seed gives the same
+    text with speculation on, off, or with another drafter (Daliri et al. 2024, arXiv 2408.07978). `auto` is `seed` if
+    there is a seed, else `block`. Without a seed the random numbers are fresh.
     """
 
     temperature: float = 0.0
@@ -45,6 +48,7 @@ class SamplingParams:
     min_tokens: int = 0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+    acceptance: str = "auto"
 
     def __post_init__(self) -> None:
         ranges = {
@@ -59,33 +63,112 @@ class SamplingParams:
             raise OptionError(f"seed is {self.seed}; it must not be negative")
         if any(token_id < 0 or not np.isfinite(bias) for token_id, bias in self.logit_bias.items()):
             raise OptionError(f"logit_bias is {dict(self.logit_bias)}; it maps token ids to finite numbers")
+        if self.acceptance not in ACCEPTANCE_CHOICES:
+            raise OptionError(f"acceptance is {self.acceptance!r}; choose one of {', '.join(ACCEPTANCE_CHOICES)}")
+
+    @property
+    def acceptance_rule(self) -> str:
+        """What `auto` stands for, otherwise the rule itself."""
+        if self.acceptance != "auto":
+            return self.acceptance
+        return "block" if self.seed is None else "seed"
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """The sampling of one generation: its parameters, where its output begins, and the ids that end it."""
+    """The sampling of one generation: its parameters, where its output begins, and the ids that end it.
+
+    `noise_seed` is what the rule `seed` keys its noise by (None: tokens are drawn by a generator); `constraint` is the
+    grammar that the output must match.
+    """
 
     params: SamplingParams
     num_prompt_tokens: int = 0
     end_token_ids: Set[int] = frozenset()
+    noise_seed: int | None = None
+    constraint: Constraint | None = None
+
+    def distributions(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int] = ()) -> Probs:
+        """Logits (N, V) → float32 probabilities (N, V).
+
+        The last row stands after `prefix` and all of `drafted`, each row before it after one drafted token less. Greedy
+        rows are one-hot at the first maximum. A row where the constraint allows nothing is all zero; if that is the one
+        right after `prefix`, it is a `GrammarError`.
+        """
+        logits = self._adjusted(logits, prefix, drafted)
+        dead = np.isneginf(logits.max(axis=1))
+        if dead.any():
+            logits = np.where(dead[:, None], np.float32(0), logits)
+        if self.params.temperature == 0:
+            probs = _one_hot(logits)
+        else:
+            probs = softmax(logits, self.params.temperature)
+            if self.params.top_k or self.params.top_p < 1 or self.params.min_p:
+                for row in probs:
+                    self._filter(row)
+        probs[dead] = 0
+        return probs
+
+    def settled(self, probs: Probs, num_before: int) -> Probs:
+        """What draft and target bring to the acceptance rule; the first row stands after `num_before` tokens.
+
+        With a `noise_seed` rows become one-hot at the token that the position's own noise picks. The draft's row and
+        the target's meet the same noise, so they agree often, and over seeds each token is picked as often as its
+        probability says.
+        """
+        if self.noise_seed is None or self.params.temperature == 0:
+            return probs
+        settled = _one_hot(self._races(probs, num_before))
+        settled[~probs.any(axis=1)] = 0
+        return settled
 
     def probabilities(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int] = ()) -> Probs:
-        """Logits (N, V) → float32 probabilities (N, V). Row i stands after `prefix` and the first i of `drafted`.
+        """`settled` rows of the `distributions`."""
+        num_before = len(prefix) + len(drafted) + 1 - len(logits)
+        return self.settled(self.distributions(logits, prefix, drafted), num_before)
 
-        Greedy rows are one-hot at the first maximum. With a seed rows are one-hot too, at the token that the position's
-        own noise picks: the draft's row and the target's meet the same noise, so they agree as often as they can, and
-        over seeds each token is picked as often as its probability says.
-        """
+    def margins(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int] = ()) -> NDArray[np.float32]:
+        """By how much the token picked leads the runner-up, in logits (N,); infinite where tokens are drawn freely."""
+        if self.params.temperature == 0:
+            scores = self._adjusted(logits, prefix, drafted)
+        elif self.noise_seed is None:
+            return np.full(len(logits), np.inf, np.float32)
+        else:
+            num_before = len(prefix) + len(drafted) + 1 - len(logits)
+            races = self._races(self.distributions(logits, prefix, drafted), num_before)
+            with np.errstate(divide="ignore"):
+                scores = np.log(races) * np.float32(self.params.temperature)
+        first_two = np.partition(scores, -2, axis=1)[:, -2:]
+        margins: NDArray[np.float32] = first_two[:, 1] - first_two[:, 0]
+        return margins
+
+    def _races(self, probs: Probs, num_before: int) -> Probs:
+        assert self.noise_seed is not None  # noqa: S101 - for the type checker; both callers have looked
+        return np.stack([race(row, self.noise_seed, num_before + i) for i, row in enumerate(probs)])
+
+    def _filter(self, row: Probs) -> None:
+        """Top-k, then top-p, then min-p, each on what the one before left; (V,) is normalized again, in place."""
+        if self.params.top_k:
+            keep_top_k(row, self.params.top_k)
+        if self.params.top_p < 1:
+            keep_top_p(row, self.params.top_p)
+        if self.params.min_p:
+            keep_min_p(row, self.params.min_p)
+        row /= row.sum(dtype=np.float64)
+
+    def _adjusted(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int]) -> Logits:
+        """Rows (N, V) with bias, penalties, bans and the grammar; `logits` itself where there is none of them."""
+        adjusted = logits
         if self._changes_logits:
             before = [*prefix, *drafted]
-            rows = [self._changed(row, before[: len(prefix) + i]) for i, row in enumerate(logits)]
-            logits = np.stack(rows)
-        if self.params.temperature == 0:
-            probs: Probs = np.zeros_like(logits)
-            probs[np.arange(len(logits)), logits.argmax(axis=1)] = 1
-            return probs
-        probs = _filtered(_softmax(logits, self.params.temperature), self.params)
-        return probs if self.params.seed is None else _settled(probs, self.params.seed, len(prefix))
+            first = len(before) + 1 - len(logits)
+            adjusted = np.stack([self._changed(row, before[: first + i]) for i, row in enumerate(logits)])
+        if self.constraint is None:
+            return adjusted
+        allowed = self.constraint.allowed(prefix[self.num_prompt_tokens :], drafted, len(logits))[:, : logits.shape[1]]
+        masked = np.where(allowed, adjusted, -np.inf).astype(np.float32)
+        blocked = np.isneginf(masked.max(axis=1, keepdims=True))  # the bans left nothing: the grammar goes first
+        return np.where(blocked & allowed, logits, masked).astype(np.float32)
 
     @property
     def _changes_logits(self) -> bool:
@@ -108,62 +191,28 @@ class Sampler:
         seen, counts = np.unique(output[output < len(row)], return_counts=True)
         row[seen] -= (params.presence_penalty + params.frequency_penalty * counts).astype(np.float32)
         if params.no_repeat_ngram:
-            row[[i for i in _repeating(known, params.no_repeat_ngram) if i < len(row)]] = -np.inf
+            row[[i for i in repeating_ids(known, params.no_repeat_ngram) if i < len(row)]] = -np.inf
         if len(output) < params.min_tokens:
             row[[i for i in self.end_token_ids if i < len(row)]] = -np.inf
         return row if np.isfinite(row).any() else logits  # all is banned: the model's own choice stands
 
 
 def draw(probs: Probs, rng: np.random.Generator) -> int:
-    """One token id from a row of non-negative weights (V,), which need not sum to one."""
+    """One token id from a row of non-negative weights (V,), which need not sum to one; `GrammarError` if all are 0."""
     most_likely = int(probs.argmax())
     if probs[most_likely] >= 1:  # certain, as every greedy row is: nothing to add up
         return most_likely
+    if not probs[most_likely]:
+        raise GrammarError(
+            "no token can follow the output and its grammar is not complete; change the grammar so that every "
+            "beginning it allows can be completed"
+        )
     cumulative = np.cumsum(probs, dtype=np.float64)
     token_id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
     return token_id if token_id < len(probs) else most_likely  # the product above can round up to the sum
 
 
-def _softmax(logits: Logits, temperature: float) -> Probs:
-    probs: Probs = logits - logits.max(axis=1, keepdims=True)
-    probs /= np.float32(temperature)
-    np.exp(probs, out=probs)
-    probs /= probs.sum(axis=1, keepdims=True, dtype=np.float64)
+def _one_hot(scores: NDArray[np.float32]) -> Probs:
+    probs: Probs = np.zeros_like(scores)
+    probs[np.arange(len(scores)), scores.argmax(axis=1)] = 1
     return probs
-
-
-def _filtered(probs: Probs, params: SamplingParams) -> Probs:
-    """Top-k, then top-p, then min-p, each on what the one before left; rows are normalized again, in place."""
-    if not params.top_k and params.top_p == 1 and not params.min_p:
-        return probs
-    for row in probs:
-        if 0 < params.top_k < len(row):
-            # Equal probabilities at the border are kept in the order of their ids, so exactly k tokens remain.
-            row[np.argsort(-row, kind="stable")[params.top_k :]] = 0
-        if params.top_p < 1:
-            order = np.argsort(-row, kind="stable")
-            mass_before = np.cumsum(row[order], dtype=np.float64) - row[order]
-            row[order[1:][mass_before[1:] >= params.top_p * row.sum(dtype=np.float64)]] = 0
-        if params.min_p:
-            row[row < params.min_p * row.max()] = 0
-        row /= row.sum(dtype=np.float64)
-    return probs
-
-
-def _settled(probs: Probs, seed: int, first_position: int) -> Probs:
-    """One-hot rows at the winner of an exponential race (the Gumbel-max trick); noise is keyed by (seed, position)."""
-    settled = np.zeros_like(probs)
-    for i, row in enumerate(probs):
-        noise = np.random.default_rng((seed, first_position + i)).standard_exponential(len(row), dtype=np.float32)
-        settled[i, (row / np.maximum(noise, np.float32(1e-30))).argmax()] = 1
-    return settled
-
-
-def _repeating(before: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The ids that would complete an n-gram of `size` tokens which stands in `before` already."""
-    if len(before) < size:
-        return before[:0]
-    windows = np.lib.stride_tricks.sliding_window_view(before, size)
-    tail = before[len(before) - size + 1 :]
-    repeated: NDArray[np.int64] = windows[(windows[:, :-1] == tail).all(axis=1), -1]
-    return repeated

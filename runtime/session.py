@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pilotfish.runtime.errors import BundleError, DeviceError, OptionError
+from pilotfish.runtime.errors import BundleError, Cancelled, DeviceError, OptionError
 
 PROVIDERS = {
     "cpu": "CPUExecutionProvider",
     "cuda": "CUDAExecutionProvider",
     "tensorrt": "TensorrtExecutionProvider",
 }
+
+WATCH_INTERVAL_S = 0.02
 
 
 def import_onnxruntime() -> ModuleType:
@@ -41,12 +46,16 @@ def check_device(device: str) -> str:
     return PROVIDERS[device]
 
 
-def open_session(graph_path: Path, device: str, num_threads: int | None = None, spin: bool = True) -> Any:
+def open_session(
+    graph_path: Path, device: str, num_threads: int | None = None, spin: bool = True,
+    cancelled: threading.Event | None = None,
+) -> Any:  # fmt: skip
     """An `onnxruntime.InferenceSession` on `device`.
 
     `num_threads` None means one for each physical core. `spin` lets idle threads wait busily, which is faster for one
     session and slower for two that share few cores. ONNX Runtime leaves a provider out silently if its device or
     libraries are missing, so what the session really uses is compared with what was asked: `DeviceError` on a mismatch.
+    Setting `cancelled` from another thread ends the opening with the error `Cancelled`.
     """
     provider = check_device(device)
     ort = import_onnxruntime()
@@ -57,9 +66,13 @@ def open_session(graph_path: Path, device: str, num_threads: int | None = None, 
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
+    cancelled = cancelled or threading.Event()
     try:
-        session = ort.InferenceSession(str(graph_path), options, providers=[provider])
+        with _watching(cancelled, options):
+            session = ort.InferenceSession(str(graph_path), options, providers=[provider])
     except Exception as error:  # ONNX Runtime raises a different class for each status code
+        if cancelled.is_set():
+            raise Cancelled(f"loading {graph_path} was cancelled") from error
         raise BundleError(f"ONNX Runtime cannot open {graph_path}: {_first_line(error)}") from error
     if provider not in session.get_providers():
         raise DeviceError(
@@ -67,6 +80,26 @@ def open_session(graph_path: Path, device: str, num_threads: int | None = None, 
             "device, driver, or CUDA and cuDNN library was found; mend that, or use --device cpu"
         )
     return session
+
+
+@contextmanager
+def _watching(cancelled: threading.Event, options: Any) -> Iterator[None]:
+    """Passes `cancelled` on to ONNX Runtime, which looks at a flag of the options while it opens a session."""
+    opened = threading.Event()
+
+    def watch() -> None:
+        while not opened.is_set():
+            if cancelled.wait(WATCH_INTERVAL_S):
+                options.set_load_cancellation_flag(True)
+                return
+
+    watcher = threading.Thread(target=watch, name="load-cancellation", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        opened.set()
+        watcher.join()
 
 
 def _first_line(error: Exception) -> str:

@@ -73,6 +73,10 @@ class Tokenizer:
         """Text of token ids, special tokens left out."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
+    def to_json(self) -> str:
+        """The tokenizer as the text of a `tokenizer.json`."""
+        return str(self._tokenizer.to_str())
+
 
 class StreamDecoder:
     """Decodes a growing list of tokens into text that can be shown at once.

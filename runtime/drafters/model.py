@@ -8,7 +8,10 @@ import numpy as np
 
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Proposal
-from pilotfish.runtime.sampling import Probs, Sampler, draw
+from pilotfish.runtime.filters import Probs
+from pilotfish.runtime.sampling import Sampler, draw
+
+LEAST_LOGIT = -1e30  # finite, so that a row stays one where a grammar leaves nothing else
 
 
 class ModelDrafter:
@@ -37,10 +40,12 @@ class ModelDrafter:
             pending = [*committed[self._decoder.length :], *drafted[max(self._decoder.length - len(committed), 0) :]]
             readable = [token_id if token_id < self._num_shared else 0 for token_id in pending]
             logits = self._decoder.forward(readable, 1)[:, : self._num_shared]
-            logits[:, self._masked_ids] = -np.inf
-            row[: self._num_shared] = sampler.probabilities(logits, [*committed, *drafted])[0]
+            logits[:, self._masked_ids] = LEAST_LOGIT
+            row[: self._num_shared] = sampler.probabilities(logits, committed, drafted)[0]
+            if not row.any():  # no token that the grammar allows is one of the draft's
+                break
             drafted.append(draw(row, rng))
-        return Proposal(tuple(drafted), probs)
+        return Proposal(tuple(drafted), probs[: len(drafted)])
 
     def rollback(self, length: int) -> None:
         """Forgets all but the first `length` tokens, if more are cached."""

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from pilotfish.runtime.sampling import Probs, Sampler
+from pilotfish.runtime.filters import Probs
+from pilotfish.runtime.sampling import Sampler
 
 
 @dataclass(frozen=True, slots=True)

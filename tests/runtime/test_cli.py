@@ -40,7 +40,7 @@ def test_generate_prints_json(bundle_path: Path, capsys: pytest.CaptureFixture, 
     result = json.loads(capsys.readouterr().out)
     assert len(result["token_ids"]) == 8
     assert result["finish_reason"] == "length"
-    wanted = {"prefill_s", "decode_s", "time_to_first_token_s", "tokens_per_s", "acceptance_rate", "tokens_per_round"}
+    wanted = {"decode_s", "time_to_first_token_s", "tokens_per_s", "acceptance_rate", "tokens_per_round"}
     assert wanted <= result["stats"].keys()
     assert (result["stats"]["num_drafted"] == 0) == (draft == "off")
 
@@ -80,7 +80,7 @@ def test_a_missing_bundle_ends_with_code_2(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_an_unforeseen_failure_ends_with_code_1(bundle_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("pilotfish.runtime.cli.load", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("pilotfish.runtime.flags.load", lambda *_, **__: 1 / 0)
     assert run(["generate", str(bundle_path), *PROMPT]) == 1
     assert "ZeroDivisionError" in capsys.readouterr().err
 

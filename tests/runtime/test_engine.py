@@ -27,8 +27,8 @@ def generated(engine: Engine, prompt, **options) -> list[int]:
 
 
 def assert_invariant(engine: Engine) -> None:
-    for decoder in engine._decoders():
-        assert decoder.length <= len(engine._committed) - 1
+    for decoder in engine._context.decoders.values():
+        assert decoder.length <= len(engine._context.committed) - 1
 
 
 @pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8"])
@@ -101,8 +101,8 @@ def test_a_failed_round_leaves_the_engine_usable(engine: Engine, monkeypatch: py
     stream = engine.generate(PROMPTS[0])
     next(stream)
     with monkeypatch.context() as patch:
-        patch.setattr("pilotfish.runtime.rounds.accept", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        patch.setattr("pilotfish.runtime.rounds.RULES", {})
+        with pytest.raises(KeyError):
             list(stream)
     assert_invariant(engine)
     assert generated(engine, PROMPTS[1]) == expected
@@ -356,3 +356,48 @@ def test_a_reset_ends_the_stream_and_forgets(engine: Engine):
 def test_an_empty_prompt_is_refused(engine: Engine):
     with pytest.raises(pilotfish.OptionError, match="empty"):
         engine.generate("")
+
+
+@pytest.mark.parametrize("draft", ["model", "lookup"])
+def test_a_saved_cache_spares_another_engine_the_prompt(bundle_path: Path, tmp_path: Path, draft: str):
+    system = {"role": "system", "content": "the pilot fish swims ahead of the shark " * 8}
+    file = tmp_path / "system.cache"
+    with pilotfish.load(bundle_path) as engine:
+        generated(engine, [system, CHAT[0]], draft=draft, max_tokens=4)
+        engine.save_cache(file)
+        num_system = len(engine.tokenizer.encode_chat([system])) - 8
+    other = [system, {"role": "user", "content": "something else"}]
+    with pilotfish.load(bundle_path) as engine:
+        engine.restore_cache(file)
+        restored = generated(engine, other, draft=draft)
+        assert engine.stats.num_cached_tokens >= num_system
+        engine.reset()
+        assert generated(engine, other, draft=draft) == restored
+        assert engine.stats.num_cached_tokens == 0
+
+
+def test_a_saved_cache_of_another_bundle_is_refused(bundle_path: Path, lookup_bundle_path: Path, tmp_path: Path):
+    with pilotfish.load(bundle_path) as engine:
+        generated(engine, PROMPTS[0])
+        engine.save_cache(tmp_path / "cache")
+    with pilotfish.load(lookup_bundle_path) as engine:
+        expected = generated(engine, PROMPTS[1])
+        with pytest.raises(pilotfish.CacheFileError, match="bundle"):
+            engine.restore_cache(tmp_path / "cache")
+        assert generated(engine, PROMPTS[1]) == expected
+
+
+def test_a_template_that_rewrites_earlier_turns_breaks_no_reuse(engine: Engine):
+    """Only ids count: a template that drops the reasoning of earlier replies changes them in the middle."""
+    turns = [
+        [*CHAT, {"role": "assistant", "content": "<think>long</think>it does"}, {"role": "user", "content": "why?"}],
+        [*CHAT, {"role": "assistant", "content": "it does"}, {"role": "user", "content": "why?"}],
+    ]
+    for draft in ("model", "lookup"):
+        engine.reset()
+        for turn in turns * 2:
+            warm = generated(engine, turn, draft=draft)
+            ids = engine.tokenizer.encode_chat(turn)
+            with pilotfish.load(engine.bundle.path) as fresh:
+                assert generated(fresh, turn, draft=draft) == warm
+            assert engine.stats.num_cached_tokens < len(ids)

@@ -16,6 +16,7 @@ HEAVY = (
     "gguf",
     "safetensors",
     "huggingface_hub",
+    "llguidance",
     "rich",
     "typer",
 )
@@ -56,7 +57,8 @@ def test_without_onnxruntime_the_error_names_the_command(bundle_path):
 
 def test_the_public_names():
     assert sorted(runtime.__all__) == [
-        "Bundle", "BundleError", "Chunk", "ContextOverflowError", "DeviceError", "Engine", "GenerationOptions",
-        "OptionError", "PilotfishError", "SamplingParams", "Stats", "TemplateError", "load", "load_bundle",
+        "Bundle", "BundleError", "CacheFileError", "Cancelled", "Chunk", "ContextOverflowError", "DeviceError",
+        "Engine", "GenerationOptions", "Grammar", "GrammarError", "OptionError", "PilotfishError", "SamplingParams",
+        "Stats", "TemplateError", "TokenLogprob", "load", "load_bundle",
     ]  # fmt: skip
     assert all(getattr(runtime, name).__doc__ for name in runtime.__all__)

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pilotfish.runtime.errors import OptionError
+from pilotfish.runtime.filters import keep_top_k, keep_top_p
 from pilotfish.runtime.sampling import Sampler, SamplingParams, draw
 
 LOGITS = arrays(np.float32, (3, 7), elements=st.floats(-80, 80, width=32))
 
 
 def probabilities(logits: np.ndarray, params: SamplingParams, prefix=(), drafted=(), **options) -> np.ndarray:
+    if params.acceptance_rule == "seed":
+        options["noise_seed"] = params.seed
     return Sampler(params, **options).probabilities(np.asarray(logits, np.float32), prefix, drafted)
 
 
@@ -168,9 +171,58 @@ def test_over_seeds_each_token_is_picked_as_often_as_its_probability_says():
 def test_noise_depends_on_seed_and_position_and_not_on_the_width():
     flat = np.zeros((6, 50), np.float32)
     picks = probabilities(flat, SamplingParams(1, seed=3), [0] * 4, [0] * 5).argmax(axis=1)
-    later = probabilities(flat, SamplingParams(1, seed=3), [0] * 6).argmax(axis=1)
-    np.testing.assert_array_equal(picks[2:], later[:4])
+    later = probabilities(flat[:4], SamplingParams(1, seed=3), [0] * 6, [0] * 3).argmax(axis=1)
+    np.testing.assert_array_equal(picks[2:], later)
     assert len(set(picks)) > 1
-    assert (probabilities(flat, SamplingParams(1, seed=4), [0] * 4).argmax(axis=1) != picks).any()
+    assert (probabilities(flat, SamplingParams(1, seed=4), [0] * 4, [0] * 5).argmax(axis=1) != picks).any()
     wider = np.concatenate([flat, np.full((6, 30), -np.inf, np.float32)], axis=1)
-    np.testing.assert_array_equal(probabilities(wider, SamplingParams(1, seed=3), [0] * 4).argmax(axis=1), picks)
+    np.testing.assert_array_equal(
+        probabilities(wider, SamplingParams(1, seed=3), [0] * 4, [0] * 5).argmax(axis=1), picks
+    )
+
+
+@given(
+    logits=arrays(np.float32, (4, 9), elements=st.floats(-8, 8, width=32)),
+    moves=arrays(np.float32, (4, 9), elements=st.floats(0, 1, width=32)),
+    seed=st.none() | st.integers(0, 99),
+)
+def test_less_than_the_margin_moves_no_pick(logits: np.ndarray, moves: np.ndarray, seed: int | None):
+    sampler = Sampler(SamplingParams(temperature=0 if seed is None else 1.5), noise_seed=seed)
+    margins = sampler.margins(logits, [1, 2, 3], [4, 5, 6])
+    picks = sampler.probabilities(logits, [1, 2, 3], [4, 5, 6]).argmax(axis=1)
+    decided = np.flatnonzero(margins > 1e-3)
+    moved = logits - np.float32(0.98) * margins[:, None] * moves  # a difference of two moves by less than the margin
+    np.testing.assert_array_equal(
+        sampler.probabilities(moved, [1, 2, 3], [4, 5, 6]).argmax(axis=1)[decided], picks[decided]
+    )
+    runner_up = logits.copy()
+    runner_up[np.arange(4), picks] -= np.float32(1.02) * margins + np.float32(1e-3)
+    assert (sampler.probabilities(runner_up, [1, 2, 3], [4, 5, 6]).argmax(axis=1) != picks).all()
+
+
+def test_free_draws_have_no_margin():
+    assert np.isinf(Sampler(SamplingParams(temperature=1)).margins(np.zeros((2, 5), np.float32), [1])).all()
+
+
+def reference_nucleus(row: np.ndarray, top_p: float) -> set[int]:
+    order, mass, kept = np.argsort(-row, kind="stable"), 0.0, set()
+    for token_id in order.tolist():
+        if kept and mass >= top_p * row.sum(dtype=np.float64):
+            break
+        kept.add(token_id)
+        mass += float(row[token_id])
+    return kept
+
+
+@given(
+    row=arrays(np.float32, 40, elements=st.floats(0, 1, width=32)).filter(lambda row: row.sum() > 0),
+    top_p=st.floats(0, 0.999),
+    top_k=st.integers(1, 45),
+)
+def test_filters_equal_their_definition(row: np.ndarray, top_p: float, top_k: int):
+    nucleus, largest = row.copy(), row.copy()
+    keep_top_p(nucleus, top_p)
+    expected = reference_nucleus(row, top_p)
+    assert set(np.flatnonzero(nucleus)) == {i for i in expected if row[i] > 0}
+    keep_top_k(largest, top_k)
+    assert set(np.flatnonzero(largest)) == {i for i in np.argsort(-row, kind="stable")[:top_k] if row[i] > 0}

@@ -1,0 +1,55 @@
+"""The committed tokens, and the models that each cache a prefix of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pilotfish.runtime.decoder import Decoder
+
+
+class Context:
+    """What a conversation is to the engine: `committed`, the only source of truth, and caches that follow it.
+
+    `near_tie_margin` is the lead in logits below which rounding may decide; 0 in exact mode, where it cannot.
+    """
+
+    def __init__(self, target: Decoder, draft: Decoder | None = None, near_tie_margin: float = 0.0) -> None:
+        """Starts with nothing committed."""
+        self.target = target
+        self.draft = draft
+        self.near_tie_margin = near_tie_margin
+        self.committed: list[int] = []
+        self.cancelled = False
+
+    @property
+    def decoders(self) -> dict[str, Decoder]:
+        """The models by name: `target`, and `draft` if there is one."""
+        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+
+    def begin(self, token_ids: Sequence[int]) -> None:
+        """Makes `token_ids` the committed ones. What the caches share with them stays, so it is not read again."""
+        shared = 0
+        for old, new in zip(self.committed, token_ids[:-1], strict=False):
+            if old != new:
+                break
+            shared += 1
+        for decoder in self.decoders.values():
+            decoder.rollback(min(decoder.length, shared))
+        self.committed = list(token_ids)
+
+    def cancel(self) -> None:
+        """Ends the forward that is running, from any thread, and all later ones until `resume`."""
+        self.cancelled = True
+        for decoder in self.decoders.values():
+            decoder.cancel()
+
+    def resume(self) -> None:
+        """Allows forwards again."""
+        self.cancelled = False
+        for decoder in self.decoders.values():
+            decoder.resume()
+
+    def close(self) -> None:
+        """Frees the models; idempotent."""
+        for decoder in self.decoders.values():
+            decoder.close()
