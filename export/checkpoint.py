@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pilotfish.export.config_json import config_from_hugging_face
 from pilotfish.export.gguf import GgufFile
+from pilotfish.export.gguf_config import config_from_gguf
 from pilotfish.export.gguf_tokenizer import tokenizer_from_gguf
-from pilotfish.export.llama import WEIGHT_NAMES, DecoderConfig, config_from_gguf, config_from_hugging_face
+from pilotfish.export.llama import PROJECTIONS, WEIGHT_NAMES, DecoderConfig
 from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder
 from pilotfish.runtime.errors import CheckpointError
 
@@ -63,6 +65,11 @@ class Checkpoint:
             )
         return tensor
 
+    def has_bias(self, stem: str, layer: int = -1) -> bool:
+        """Whether the projection has a bias: by the configuration, or by the weights if that leaves it open."""
+        biased = self.config.biased
+        return self.find(stem, layer, "bias") is not None if biased is None else stem in biased
+
     def close(self) -> None:
         """Closes the files; idempotent."""
         self._resources.close()
@@ -88,24 +95,25 @@ def _open_gguf(path: Path) -> Checkpoint:
     resources = ExitStack()
     resources.callback(file.close)
     try:
-        config = config_from_gguf(file.metadata)
-        if "rope_freqs.weight" in file.tensors:
-            raise CheckpointError(f"{path}: scaled rotary frequencies (rope_freqs.weight) are not supported")
         by_name = {name: Tensor(name, t.shape, t.rows) for name, t in file.tensors.items()}
+        divisors = by_name.pop("rope_freqs.weight", None)
+        config = config_from_gguf(file.metadata, None if divisors is None else divisors.read().tolist())
         tokenizer = tokenizer_from_gguf(file.metadata)
-        return Checkpoint(path, config, tokenizer, _by_stem(by_name, config, 0), resources)
+        return Checkpoint(path, config, tokenizer, _by_stem(path, by_name, config, 0), resources)
     except BaseException:
         resources.close()
         raise
 
 
 def _open_folder(path: Path) -> Checkpoint:
-    config = config_from_hugging_face(read_json(path / "config.json"))
+    values = read_json(path / "config.json")
+    config = config_from_hugging_face(values)
     tokenizer = tokenizer_from_folder(path)
     resources = ExitStack()
     try:
         tensors = {name: t for file in _safetensors_files(path) for name, t in _open_shard(file, resources)}
-        return Checkpoint(path, config, tokenizer, _by_stem(tensors, config, 1), resources)
+        _tie(path, tensors, values.get("tie_word_embeddings"))
+        return Checkpoint(path, config, tokenizer, _by_stem(path, tensors, config, 1), resources)
     except BaseException:
         resources.close()
         raise
@@ -115,8 +123,8 @@ def _safetensors_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
         files = [folder / name for name in sorted(set(read_json(index).get("weight_map", {}).values()))]
-    else:
-        files = sorted(folder.glob("*.safetensors"))
+    else:  # beside a whole model.safetensors there may be the same weights under other names
+        files = sorted(folder.glob("model.safetensors")) or sorted(folder.glob("*.safetensors"))
     if not files:
         raise CheckpointError(f"{folder} has no *.safetensors files; other weight formats are not read")
     for file in files:
@@ -147,16 +155,35 @@ def _sliced(name: str, view: Any) -> Tensor:
     return Tensor(name, shape, rows)
 
 
+def _tie(path: Path, tensors: dict[str, Tensor], is_tied: bool | None) -> None:
+    """Drops a stored head that the model does not use; `is_tied` is None where the weights alone say it."""
+    if is_tied:
+        tensors.pop("lm_head.weight", None)
+    elif is_tied is False and "lm_head.weight" not in tensors:
+        raise CheckpointError(f"{path}: weight lm_head.weight is missing, but tie_word_embeddings is false")
+
+
 def _by_stem(
-    tensors: Mapping[str, Tensor], config: DecoderConfig, name_format: int
+    path: Path, tensors: Mapping[str, Tensor], config: DecoderConfig, name_format: int
 ) -> dict[tuple[str, int, str], Tensor]:
-    found = {}
-    for stem, names in WEIGHT_NAMES.items():
-        template = names[name_format]
+    """The tensors by stem, layer and part; `CheckpointError` on one that the decoder would leave unused."""
+    found, used = {}, set()
+    biased = PROJECTIONS if config.biased is None else config.biased
+    for stem in config.stems:
+        template = WEIGHT_NAMES[stem][name_format]
         for layer in range(config.num_layers) if "{layer}" in template else (-1,):
-            for part in ("weight", "bias"):
-                if tensor := tensors.get(f"{template.format(layer=layer)}.{part}"):
-                    found[stem, layer, part] = tensor
+            for part in ("weight", "bias") if stem in biased else ("weight",):
+                name = f"{template.format(layer=layer)}.{part}"
+                if name in tensors:
+                    found[stem, layer, part] = tensors[name]
+                    used.add(name)
+    unused = sorted(name for name in tensors.keys() - used if not name.endswith("rotary_emb.inv_freq"))
+    if unused:
+        others = f" and {len(unused) - 1} others" if len(unused) > 1 else ""
+        raise CheckpointError(
+            f"{path}: {unused[0]}{others} would be left unused by a {config.family} decoder of {config.num_layers} "
+            "layers as configured; the model computes something that is not supported"
+        )
     return found
 
 

@@ -8,17 +8,19 @@ names of its inputs and outputs.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from pilotfish.export.checkpoint import Checkpoint
-from pilotfish.export.llama import DecoderConfig
+from pilotfish.export.llama import ACTIVATIONS, DecoderConfig
 from pilotfish.export.products import CONTRIB, Nodes, add_embedding, add_product
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.weight_file import WeightFile
-from pilotfish.export.weights import Matrix, Progress, WeightWriter, matrix
+from pilotfish.export.weights import Matrix, Progress, WeightWriter, matrix, multiplied
 from pilotfish.runtime.bundle import TensorNames
 
 OPSET, IR_VERSION = 21, 10
@@ -58,11 +60,14 @@ class _DecoderGraph:
         embedding, head = _vocabulary_matrices(self._checkpoint)
         self.nodes.add("Reshape", [self._names.input_ids, "shape_flat"], "token_ids")
         hidden, delta = add_embedding(self.nodes, self._writer, embedding), ""
+        if self._config.embedding_multiplier != 1:
+            hidden = self.nodes.add("Mul", [hidden, "embedding_multiplier"], "embedded.multiplied")
         for layer in range(self._config.num_layers):
             hidden, delta = self._layer(layer, hidden, delta)
         hidden = self.nodes.add("Gather", [hidden, self._names.logits_rows], "asked.hidden")
         delta = self.nodes.add("Gather", [delta, self._names.logits_rows], "asked.delta")
-        normed, _ = self._norm("norm", -1, hidden, delta)
+        # The head is linear, so what divides the logits may divide the weights of the norm before it.
+        normed, _ = self._norm("norm", -1, hidden, delta, self._config.logits_divisor)
         if head is not embedding:
             self._writer.write("head", head)
         elif self._checkpoint.find("head"):
@@ -73,60 +78,89 @@ class _DecoderGraph:
     def _layer(self, layer: int, hidden: str, delta: str) -> tuple[str, str]:
         """One transformer block; `delta` is what the block before it adds to `hidden`."""
         config, prefix = self._config, f"layer{layer}"
-        width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         normed, hidden = self._norm("attention_norm", layer, hidden, delta)
-        qkv = self._projection("qkv", (("q", width), ("k", kv_width), ("v", kv_width)), layer, normed)
+        qkv = self._projection("qkv", config.qkv_parts, layer, normed)
         attended = self._attention(layer, qkv)
         delta = self._projection("o", (("o", config.hidden_size),), layer, attended)
 
         normed, hidden = self._norm("mlp_norm", layer, hidden, delta)
-        stems = (("gate", config.intermediate_size), ("up", config.intermediate_size))
-        gate_up = self._projection("gate_up", stems, layer, normed)
+        gate_up = self._projection("gate_up", config.gate_up_parts, layer, normed)
         gate, up = f"{prefix}.gate", f"{prefix}.up"
         self.nodes.add("Split", [gate_up], gate, up, axis=-1, num_outputs=2)
-        silu = self.nodes.add("QuickGelu", [gate], f"{prefix}.silu", domain=CONTRIB, alpha=1.0)  # x · sigmoid(x)
-        product = self.nodes.add("Mul", [silu, up], f"{prefix}.gated")
+        op, domain, attributes = ACTIVATIONS[config.activation]
+        active = self.nodes.add(op, [gate], f"{prefix}.{config.activation}", domain=domain, **attributes)
+        product = self.nodes.add("Mul", [active, up], f"{prefix}.gated")
         return hidden, self._projection("down", (("down", config.hidden_size),), layer, product)
 
     def _attention(self, layer: int, qkv: str) -> str:
-        names, prefix = self._names, f"layer{layer}"
+        names, config, prefix = self._names, self._config, f"layer{layer}"
         past = [names.past_key.format(layer=layer), names.past_value.format(layer=layer)]
         present = [names.present_key.format(layer=layer), names.present_value.format(layer=layer)]
-        batched = self.nodes.add("Unsqueeze", [qkv, "axis_0"], f"{prefix}.qkv_batched")
+        if config.qk_norm:
+            q, k, v = self._normed_heads(layer, qkv)
+        else:
+            q, k, v = self.nodes.add("Unsqueeze", [qkv, "axis_0"], f"{prefix}.qkv_batched"), "", ""
+        rotates = layer not in config.unrotated_layers
+        attributes: dict[str, int | float] = {"do_rotary": int(rotates)}
+        if (window := config.window(layer)) is not None:
+            attributes["local_window_size"] = window
+        if config.attention_scale is not None:
+            attributes["scale"] = config.attention_scale
         attended = self.nodes.add(
             "GroupQueryAttention",
-            [batched, "", "", *past, names.seqlens_k, names.total_sequence_length, "rotary_cos", "rotary_sin"],
+            [q, k, v, *past, names.seqlens_k, names.total_sequence_length]
+            + (["rotary_cos", "rotary_sin"] if rotates else []),
             f"{prefix}.attended_batched",
             *present,
             domain=CONTRIB,
-            num_heads=self._config.num_heads,
-            kv_num_heads=self._config.num_kv_heads,
-            do_rotary=1,
-            rotary_interleaved=int(self._config.rotary_interleaved),
+            num_heads=config.num_heads,
+            kv_num_heads=config.num_kv_heads,
+            rotary_interleaved=int(config.rope.interleaved),
+            **attributes,
         )
         return self.nodes.add("Squeeze", [attended, "axis_0"], f"{prefix}.attended")
 
-    def _norm(self, stem: str, layer: int, hidden: str, delta: str) -> tuple[str, str]:
+    def _normed_heads(self, layer: int, qkv: str) -> tuple[str, str, str]:
+        """q, k and v apart, each (1, N, heads · head_dim), with every head of q and k normalized by itself."""
+        prefix = f"layer{layer}"
+        parts = [f"{prefix}.{part}" for part in ("q", "k", "v")]
+        self.nodes.add("Split", [qkv, "qkv_sizes"], *parts, axis=-1)
+        for number, part in enumerate(("q", "k")):
+            stem = f"{part}_norm"
+            tensor = self._checkpoint.get(stem, (self._config.head_dim,), layer)
+            weight = self._writer.file.add(f"{prefix}.{stem}.weight", tensor.read())
+            by_head = self.nodes.add("Reshape", [parts[number], f"shape_{part}_heads"], f"{prefix}.{part}_heads")
+            normed = self._rms_norm(by_head, weight, f"{prefix}.{stem}.out")
+            parts[number] = self.nodes.add("Reshape", [normed, f"shape_{part}"], f"{prefix}.{part}_batched")
+        return parts[0], parts[1], self.nodes.add("Unsqueeze", [parts[2], "axis_0"], f"{prefix}.v_batched")
+
+    def _norm(self, stem: str, layer: int, hidden: str, delta: str, divisor: float = 1.0) -> tuple[str, str]:
         """RMS norm of hidden + delta; returns (normed, hidden + delta). The first layer has no delta yet."""
-        prefix, epsilon = f"layer{layer}.{stem}" if layer >= 0 else stem, self._config.rms_norm_eps
+        prefix = f"layer{layer}.{stem}" if layer >= 0 else stem
+        weight, epsilon = f"{prefix}.weight", self._config.rms_norm_eps
         tensor = self._checkpoint.get(stem, (self._config.hidden_size,), layer)
-        weight = self._writer.file.add(f"{prefix}.weight", tensor.read())
+        self._writer.file.add(weight, tensor.read() / np.float32(divisor))
         output = f"{prefix}.out"
         if not delta:
-            self.nodes.add(
-                "SimplifiedLayerNormalization", [hidden, weight], output, axis=-1, epsilon=epsilon, stash_type=1
-            )
-            return output, hidden
+            return self._rms_norm(hidden, weight, output), hidden
         inputs, total = [hidden, delta, weight], f"{prefix}.sum"
         self.nodes.add(
             "SkipSimplifiedLayerNormalization", inputs, output, "", "", total, domain=CONTRIB, epsilon=epsilon
         )
         return output, total
 
+    def _rms_norm(self, source: str, weight: str, output: str) -> str:
+        epsilon = self._config.rms_norm_eps
+        return self.nodes.add(
+            "SimplifiedLayerNormalization", [source, weight], output, axis=-1, epsilon=epsilon, stash_type=1
+        )
+
     def _projection(self, stem: str, parts: tuple[tuple[str, int], ...], layer: int, source: str) -> str:
         """Writes the parts as one matrix and multiplies by it."""
         num_columns = {"o": self._config.num_heads * self._config.head_dim, "down": self._config.intermediate_size}
         weights = matrix(self._checkpoint, parts, num_columns.get(stem, self._config.hidden_size), layer)
+        if stem in num_columns:  # what a block adds to the hidden states
+            weights = multiplied(weights, self._config.residual_multiplier)
         name = f"layer{layer}.{stem}"
         self._writer.write(name, weights)
         return add_product(self.nodes, self._writer.recipe, name, source, f"{name}.out", weights)
@@ -151,12 +185,10 @@ def _vocabulary_matrices(checkpoint: Checkpoint) -> tuple[Matrix, Matrix]:
 
 
 def _add_constants(writer: WeightWriter, config: DecoderConfig) -> None:
-    exponents = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
-    positions = np.arange(config.max_positions + PADDING_POSITIONS)
-    angles = np.outer(positions, config.rope_theta**-exponents)
-    constants = {
-        "rotary_cos": np.cos(angles).astype(np.float32),
-        "rotary_sin": np.sin(angles).astype(np.float32),
+    cos, sin = config.rope.tables(config.max_positions + PADDING_POSITIONS)
+    constants: dict[str, NDArray[Any]] = {
+        "rotary_cos": cos,
+        "rotary_sin": sin,
         "shape_flat": np.array([-1], np.int64),
         "axis_0": np.array([0], np.int64),
         "axis_1": np.array([1], np.int64),
@@ -165,6 +197,14 @@ def _add_constants(writer: WeightWriter, config: DecoderConfig) -> None:
         "unit_scale": np.array(1 / 127, np.float32),
         "unit_zero": np.array(128, np.uint8),
     }
+    if config.embedding_multiplier != 1:
+        constants["embedding_multiplier"] = np.array(config.embedding_multiplier, np.float32)
+    if config.qk_norm:
+        heads = np.array([config.num_heads, config.num_kv_heads, config.num_kv_heads])
+        constants["qkv_sizes"] = heads * config.head_dim
+        for part, num_heads in (("q", config.num_heads), ("k", config.num_kv_heads)):
+            constants[f"shape_{part}_heads"] = np.array([-1, num_heads, config.head_dim])
+            constants[f"shape_{part}"] = np.array([1, -1, num_heads * config.head_dim])
     for name, array in constants.items():
         writer.file.add(name, array)
 

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,10 +51,22 @@ def matrix(checkpoint: Checkpoint, stems: tuple[tuple[str, int], ...], num_colum
     """The weights of `stems`, each (name, rows), as one matrix; `CheckpointError` if one is missing or misshapen."""
     parts = tuple(checkpoint.get(stem, (rows, num_columns), layer) for stem, rows in stems)
     biases = tuple(
-        checkpoint.get(stem, (rows,), layer, "bias") if checkpoint.find(stem, layer, "bias") else None
+        checkpoint.get(stem, (rows,), layer, "bias") if checkpoint.has_bias(stem, layer) else None
         for stem, rows in stems
     )
     return Matrix(parts, biases, num_columns)
+
+
+def multiplied(weights: Matrix, multiplier: float) -> Matrix:
+    """The matrix, and its bias, times a number: a scaling of the product that costs nothing when the model runs."""
+    if multiplier == 1:
+        return weights
+
+    def part(tensor: Tensor) -> Tensor:
+        return replace(tensor, rows=lambda start, stop: tensor.rows(start, stop) * np.float32(multiplier))
+
+    biases = tuple(part(bias) if bias else None for bias in weights.biases)
+    return Matrix(tuple(part(tensor) for tensor in weights.parts), biases, weights.num_columns)
 
 
 @dataclass(frozen=True, slots=True)

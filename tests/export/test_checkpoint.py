@@ -5,83 +5,48 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import gguf
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
-from tokenizers import Tokenizer
+from safetensors.numpy import load_file, save_file
 
 from pilotfish.export.checkpoint import open_checkpoint
-from pilotfish.export.llama import WEIGHT_NAMES, config_from_gguf, config_from_hugging_face
+from pilotfish.export.config_json import config_from_hugging_face
+from pilotfish.export.rope import Llama3, Rope
 from pilotfish.runtime.cli import run
 from pilotfish.runtime.errors import CheckpointError
-from support.tiny_models import CONFIG, TEMPLATE, tiny_tokenizer, tiny_weights
+from support.checkpoint_files import METADATA, OPTIONS, write_folder, write_gguf
+from support.references import exported_logits
+from support.tiny_models import CONFIG, tiny_weights
 
-HF_CONFIG = {
-    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "vocab_size": 320, "max_position_embeddings": 512, "rope_theta": 10000.0,
-    "rms_norm_eps": 1e-5,
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+GGUF_YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64}
+
+# name: `config.json` options, GGUF architecture, GGUF metadata, both beside those that all share
+SAME_MODELS = {
+    "llama": ({}, "llama", {"rope.dimension_count": 16, "rope.scaling.type": "none", "expert_count": 0}),
+    "llama, linear rope": ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "llama", {"rope.scale_linear": 4.0}),
+    "llama, llama3 rope": ({"rope_scaling": LLAMA3}, "llama", {}),
+    "mistral, window": ({"sliding_window": 7}, "llama", {"attention.sliding_window": 7}),
+    "qwen2": ({}, "qwen2", {}),
+    "qwen2, yarn": ({"rope_scaling": YARN}, "qwen2", GGUF_YARN),
+    "qwen3": ({"head_dim": 32}, "qwen3", {"attention.key_length": 32, "attention.value_length": 32}),
+    "smollm3": ({"num_hidden_layers": 4}, "smollm3", {"block_count": 4}),
+    "granite": (
+        {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.125,
+         "logits_scaling": 8.0, "attention_bias": True},
+        "granite",
+        {"embedding_scale": 12.0, "residual_scale": 0.25, "attention.scale": 0.125, "logit_scale": 8.0},
+    ),
+    "phi3, half of each head rotated": (
+        {"head_dim": 32, "partial_rotary_factor": 0.5, "sliding_window": 7},
+        "phi3",
+        {"attention.key_length": 32, "attention.value_length": 32, "rope.dimension_count": 16,
+         "attention.sliding_window": 7},
+    ),
 }  # fmt: skip
-
-
-def stored_order(stem: str, array: np.ndarray) -> np.ndarray:
-    """q and k rows as GGUF stores them for llama: pairs (i, i + D / 2) become (2i, 2i + 1)."""
-    if stem not in ("q", "k"):
-        return array
-    heads = array.reshape(-1, 2, CONFIG.head_dim // 2, array.shape[1])
-    return np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(array.shape)
-
-
-def write_folder(folder: Path, dtype: type = np.float32, **changes: object) -> Path:
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(HF_CONFIG | changes))
-    (folder / "tokenizer.json").write_text(tiny_tokenizer().tokenizer_json)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|end|>"}))
-    tensors = {
-        f"{WEIGHT_NAMES[stem][1].format(layer=layer)}.{part}": array.astype(dtype)
-        for (stem, layer, part), array in tiny_weights(CONFIG).items()
-    }
-    names = sorted(tensors)
-    shards = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
-    for shard, members in shards.items():
-        save_file({name: tensors[name] for name in members}, folder / shard)
-    index = {"weight_map": {name: shard for shard, members in shards.items() for name in members}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    return folder
-
-
-def write_gguf(path: Path, **changes: object) -> Path:
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(2)
-    writer.add_embedding_length(64)
-    writer.add_feed_forward_length(96)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_context_length(512)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(320)
-    for name, value in changes.items():
-        writer.add_string(name.replace("__", "."), str(value))
-    tokenizer = Tokenizer.from_str(tiny_tokenizer().tokenizer_json)
-    model = json.loads(tiny_tokenizer().tokenizer_json)["model"]
-    ids = tokenizer.get_vocab(with_added_tokens=True)
-    texts = sorted(ids, key=ids.get)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(texts)
-    writer.add_token_types([3 if text.startswith("<|") else 1 for text in texts])
-    writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
-    writer.add_eos_token_id(ids["<|end|>"])
-    writer.add_chat_template(TEMPLATE)
-    for (stem, layer, part), array in tiny_weights(CONFIG).items():
-        writer.add_tensor(f"{WEIGHT_NAMES[stem][0].format(layer=layer)}.{part}", stored_order(stem, array))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def greedy(bundle: Path, capsys: pytest.CaptureFixture) -> list[int]:
@@ -105,45 +70,73 @@ def test_a_folder_and_a_gguf_of_the_same_weights_give_the_same_text(tmp_path: Pa
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision_tensors_are_read_as_float32(tmp_path: Path, dtype: type):
-    with open_checkpoint(write_folder(tmp_path / "hf", dtype)) as checkpoint:
+    with open_checkpoint(write_folder(tmp_path / "hf", dtype=dtype)) as checkpoint:
         expected = tiny_weights(CONFIG)["down", 1, "weight"][5:9].astype(dtype).astype(np.float32)
         tensor = checkpoint.get("down", (64, 96), 1)
         np.testing.assert_array_equal(tensor.rows(5, 9), expected)
         assert checkpoint.get("norm", (64,)).read().shape == (64,)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model_type": "gpt_bigcode"}, "family 'gpt_bigcode'; supported are llama, qwen2"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_type to 'llama3'"),
-        ({"hidden_act": "gelu"}, "hidden_act to 'gelu'"),
-        ({"num_hidden_layers": None}, "num_hidden_layers is None"),
-        ({"num_hidden_layers": -1}, "num_layers is -1"),
-        ({"num_key_value_heads": 3}, "4 attention heads are not a multiple of 3 kv heads"),
-        ({"head_dim": 24}, "head size 24 is not a multiple of 16"),
-    ],
-)
-def test_an_unsupported_configuration_is_named(tmp_path: Path, changes: dict, message: str):
+@pytest.mark.parametrize("name", SAME_MODELS)
+def test_both_formats_of_each_family_give_the_same_logits(name: str, tmp_path: Path):
+    changes, architecture, metadata = SAME_MODELS[name]
+    options = OPTIONS | {"model_type": name.split(",")[0]} | changes
+    config = config_from_hugging_face(options)
+    weights = tiny_weights(config, seed=4)
+    extra = {}
+    if isinstance(config.rope.scaling, Llama3):
+        plain = Rope(config.rope.theta, config.rope.width)
+        extra = {"rope_freqs.weight": (plain.frequencies / config.rope.frequencies).astype(np.float32)}
+    folder = write_folder(tmp_path / "hf", options, weights)
+    file = write_gguf(tmp_path / "a.gguf", METADATA | metadata, weights, architecture=architecture, extra=extra)
+    ids = np.random.default_rng(5).integers(0, 300, 40).tolist()
+    logits = []
+    for source in (folder, file):
+        with open_checkpoint(source) as checkpoint:
+            logits.append(exported_logits(checkpoint, ids, tmp_path / source.stem))
+            assert checkpoint.config.max_positions == config.max_positions
+    np.testing.assert_allclose(logits[1], logits[0], rtol=0, atol=2e-5 * np.abs(logits[0]).max())
+
+
+def test_a_weight_that_would_be_left_unused_is_named(tmp_path: Path):
+    extra = {"blk.0.attn_q_norm.weight": np.ones(16, np.float32), "blk.1.attn_q_norm.weight": np.ones(16, np.float32)}
+    message = r"blk\.0\.attn_q_norm\.weight and 1 others would be left unused by a llama decoder of 2 layers"
     with pytest.raises(CheckpointError, match=message):
-        open_checkpoint(write_folder(tmp_path / "hf", **changes))
+        open_checkpoint(write_gguf(tmp_path / "a.gguf", extra=extra))
+    with pytest.raises(CheckpointError, match=r"model\.layers\.1\.input_layernorm\.weight and 8 others.*of 1 layers"):
+        open_checkpoint(write_folder(tmp_path / "hf", OPTIONS | {"num_hidden_layers": 1}))
+    biased = tiny_weights(CONFIG, bias=True)
+    with pytest.raises(CheckpointError, match=r"self_attn\.k_proj\.bias and 5 others would be left unused"):
+        open_checkpoint(write_folder(tmp_path / "biased", weights=biased))
 
 
-def test_faults_of_a_gguf_configuration_are_named(tmp_path: Path):
-    with pytest.raises(CheckpointError, match=r"rope\.scaling\.type to 'yarn'"):
-        open_checkpoint(write_gguf(tmp_path / "a.gguf", llama__rope__scaling__type="yarn"))
-    with pytest.raises(CheckpointError, match="family 'mamba'; supported are llama, qwen2"):
-        config_from_gguf({"general.architecture": "mamba"})
-    with pytest.raises(CheckpointError, match=r"llama\.attention\.head_count is None"):
-        config_from_gguf({"general.architecture": "llama"})
+def test_other_copies_beside_a_whole_model_are_not_read(tmp_path: Path):
+    folder = write_folder(tmp_path / "hf")
+    tensors = {name: part for shard in folder.glob("model-*") for name, part in load_file(shard).items()}
+    for path in folder.glob("model*"):
+        path.unlink()
+    save_file(tensors, folder / "model.safetensors")
+    save_file({"layers.0.attention.wq.weight": np.ones((64, 64), np.float32)}, folder / "consolidated.safetensors")
+    with open_checkpoint(folder) as checkpoint:
+        assert len(checkpoint.tensors) == len(tensors)
 
 
-def test_both_formats_give_the_same_configuration(tmp_path: Path):
-    with open_checkpoint(write_gguf(tmp_path / "a.gguf")) as checkpoint:
-        from_gguf = checkpoint.config
-    assert from_gguf.rotary_interleaved
-    for name in ("num_layers", "hidden_size", "num_kv_heads", "head_dim", "vocab_size", "max_positions", "rope_theta"):
-        assert getattr(from_gguf, name) == getattr(config_from_hugging_face(HF_CONFIG), name)
+def test_a_bias_that_the_configuration_wants_is_not_left_out(tmp_path: Path):
+    with (
+        open_checkpoint(write_folder(tmp_path / "hf", OPTIONS | {"model_type": "qwen2"})) as checkpoint,
+        pytest.raises(CheckpointError, match=r"weight q\.bias of layer 0 is missing"),
+    ):
+        exported_logits(checkpoint, [1, 2], tmp_path)
+
+
+def test_a_stored_head_is_heeded_only_if_the_model_is_not_tied(tmp_path: Path):
+    weights = tiny_weights(CONFIG, tied=False)
+    for tied, has_head in ((True, False), (False, True), (None, True)):
+        options = OPTIONS | {"tie_word_embeddings": tied}
+        with open_checkpoint(write_folder(tmp_path / str(tied), options, weights)) as checkpoint:
+            assert (checkpoint.find("head") is not None) == has_head
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight is missing, but tie_word_embeddings is false"):
+        open_checkpoint(write_folder(tmp_path / "headless", OPTIONS | {"tie_word_embeddings": False}))
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,11 @@ def test_generate_reads_standard_input(bundle_path: Path, capsys: pytest.Capture
         ([*PROMPT, "--device", "cuda"], "CUDAExecutionProvider"),
         ([*PROMPT, "--device", "npu"], "unknown device 'npu'"),
         ([*PROMPT, "--temperature", "-1"], "temperature is -1"),
+        ([*PROMPT, "--acceptance", "all"], "acceptance is 'all'"),
+        ([*PROMPT, "--max-time", "0"], "max_time_s is 0"),
+        ([*PROMPT, "--regex", "("], "regex grammar"),
+        ([*PROMPT, "--lark", "no.lark"], "no.lark cannot be read"),
+        ([*PROMPT, "--regex", "a", "--lark", "no.lark"], "--regex and --lark were given"),
         ([*PROMPT, "--top-p", "1.5"], "top_p is 1.5"),
         ([*PROMPT, "--context", "9999"], "context length 9999"),
         ([*PROMPT, "--context", "8"], "the context holds 8"),
@@ -106,3 +111,48 @@ def test_chat_keeps_the_conversation(bundle_path: Path):
     output, errors = process.communicate("the shark\n\nthe pilot fish\n", timeout=60)
     assert process.returncode == 0, errors
     assert output.count("tokens per round") == 2
+
+
+def result_of(capsys: pytest.CaptureFixture, *arguments: str) -> dict:
+    assert run(["generate", *arguments, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def test_grammars_are_given_by_flag(bundle_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    schema, lark = tmp_path / "schema.json", tmp_path / "grammar.lark"
+    schema.write_text('{"const": 7}')
+    lark.write_text('start: "fish"')
+    bundle = [str(bundle_path), *PROMPT]
+    assert json.loads(result_of(capsys, *bundle, "--json-schema", str(schema))["text"]) == 7
+    assert result_of(capsys, *bundle, "--lark", str(lark))["text"] == "fish"
+    assert result_of(capsys, *bundle, "--regex", "(a|b){4}")["text"].strip("ab") == ""
+
+
+def test_logprobs_are_in_the_json(bundle_path: Path, capsys: pytest.CaptureFixture):
+    result = result_of(capsys, str(bundle_path), *PROMPT, "--max-tokens", "5", "--logprobs", "2")
+    assert [entry["token_id"] for entry in result["logprobs"]] == result["token_ids"]
+    assert all(len(entry["top"]) == 2 for entry in result["logprobs"])
+    assert "logprobs" not in result_of(capsys, str(bundle_path), *PROMPT, "--max-tokens", "5")
+
+
+def test_a_prompt_cache_is_made_and_used(bundle_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    arguments = [str(bundle_path), *PROMPT, "--max-tokens", "5", "--prompt-cache", str(tmp_path / "prompt.cache")]
+    first, second = (result_of(capsys, *arguments) for _ in range(2))
+    assert first["token_ids"] == second["token_ids"]
+    assert first["stats"]["num_cached_tokens"] == 0
+    assert second["stats"]["num_cached_tokens"] == second["stats"]["num_prompt_tokens"] - 1
+
+
+def test_every_shared_flag_is_passed_on(bundle_path: Path, capsys: pytest.CaptureFixture):
+    flags = {
+        "max-tokens": 9, "max-time": 60, "draft": "lookup", "num-draft-tokens": 2, "temperature": 3, "top-k": 30,
+        "top-p": 0.9, "min-p": 0.01, "repetition-penalty": 1.1, "presence-penalty": 0.5, "frequency-penalty": 0.5,
+        "no-repeat-ngram": 3, "min-tokens": 2, "seed": 5, "acceptance": "block", "context": 128, "threads": 1,
+    }  # fmt: skip
+    arguments = [str(part) for name, value in flags.items() for part in (f"--{name}", value)]
+    result = result_of(capsys, str(bundle_path), *PROMPT, *arguments, "--stop", "never", "--fast")
+    sampling = pilotfish.SamplingParams(3, 30, 0.9, 0.01, 1.1, 0.5, 0.5, 3, 2, {}, 5, "block")
+    options = pilotfish.GenerationOptions(9, sampling, "lookup", 2, ("never",), 60)
+    with pilotfish.load(bundle_path, context_length=128, num_threads=1, exact=False) as engine:
+        chunks = list(engine.generate([{"role": "user", "content": "the pilot fish"}], options))
+    assert result["token_ids"] == [token_id for chunk in chunks for token_id in chunk.token_ids]

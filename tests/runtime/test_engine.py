@@ -6,7 +6,6 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pilotfish import runtime as pilotfish
@@ -255,27 +254,6 @@ def test_a_seed_gives_the_same_text_again(engine: Engine):
     assert generated(engine, PROMPTS[0], sampling=sampling) == first
 
 
-@pytest.mark.parametrize("seeded", [False, True])
-def test_sampled_tokens_follow_the_targets_distribution_under_speculation(
-    bundle_path: Path, monkeypatch: pytest.MonkeyPatch, seeded: bool
-):
-    """Share of each third token over many runs, with and without a draft, within five standard deviations."""
-    num_runs, shares, rng = 1500, {}, np.random.default_rng(0)
-    if not seeded:
-        monkeypatch.setattr("pilotfish.runtime.engine.np.random.default_rng", lambda *_: rng)
-    with pilotfish.load(bundle_path) as engine:
-        engine.tokenizer.end_token_ids = frozenset()
-        for draft in ("off", "model"):
-            counts = np.zeros(engine.tokenizer.num_tokens)
-            for number in range(num_runs):
-                seed = number + 10_000 * (draft == "off") if seeded else None
-                options = {"sampling": SamplingParams(temperature=8.0, seed=seed), "max_tokens": 4, "draft": draft}
-                counts[generated(engine, PROMPTS[1], num_draft_tokens=2, **options)[2]] += 1
-            shares[draft] = counts / num_runs
-    spread = np.sqrt((shares["off"] + shares["model"] + 2 / num_runs) / num_runs)
-    assert (np.abs(shares["off"] - shares["model"]) < 5 * spread).all()
-
-
 SAMPLINGS = (
     {"temperature": 0.8, "top_p": 0.95},
     {"temperature": 8.0, "top_k": 40, "repetition_penalty": 1.2},
@@ -401,3 +379,42 @@ def test_a_template_that_rewrites_earlier_turns_breaks_no_reuse(engine: Engine):
             with pilotfish.load(engine.bundle.path) as fresh:
                 assert generated(fresh, turn, draft=draft) == warm
             assert engine.stats.num_cached_tokens < len(ids)
+
+
+def test_the_draft_reads_only_what_is_new_in_the_second_turn(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    turn = [{"role": "user", "content": "the pilot fish swims ahead of the shark " * 20}]
+    reply = "".join(chunk.text for chunk in engine.generate(turn, GenerationOptions(max_tokens=20, draft="model")))
+    follow_up = [*turn, {"role": "assistant", "content": reply}, {"role": "user", "content": "why?"}]
+    read: dict[str, list[int]] = {"target": [], "draft": []}
+    for role, decoder in engine._context.decoders.items():
+
+        def forward(ids, num_logits, role=role, run=decoder.forward):
+            read[role].append(len(ids))
+            return run(ids, num_logits)
+
+        monkeypatch.setattr(decoder, "forward", forward)
+    next(stream := engine.generate(follow_up, GenerationOptions(max_tokens=20, draft="model")))
+    next(stream)
+    num_new = len(engine.tokenizer.encode_chat(follow_up)) - engine.stats.num_cached_tokens
+    assert 2 * num_new < len(engine.tokenizer.encode_chat(turn))
+    assert read["target"][0] == num_new
+    assert num_new <= read["draft"][0] <= num_new + 3  # the draft may be a token or two behind, and one was emitted
+
+
+def test_nothing_is_drafted_past_what_is_wanted(engine: Engine):
+    for max_tokens in (1, 2, 3, 5):
+        engine.reset()
+        generated(engine, PROMPTS[0], draft="model", num_draft_tokens=8, max_tokens=max_tokens)
+        assert engine.stats.num_drafted <= max(max_tokens - 2, 0) * (max_tokens - 1)
+        assert max_tokens > 2 or engine.stats.num_drafted == 0
+
+
+def test_a_draft_with_a_shorter_context_stops_drafting_at_its_end(tmp_path: Path):
+    config = replace(CONFIG, max_positions=64)
+    target, draft = (Source(tiny_checkpoint(c, tiny_weights(c)), parse_recipe("fp32")) for c in (CONFIG, config))
+    with pilotfish.load(write_bundle(target, draft, tmp_path / "bundle")) as engine:
+        plain = generated(engine, PROMPTS[0], draft="off", max_tokens=120)
+        engine.reset()
+        assert generated(engine, PROMPTS[0], draft="model", max_tokens=120, num_draft_tokens=6) == plain
+        assert 0 < engine.stats.num_accepted < 64
+        assert engine._context.draft.length <= 64

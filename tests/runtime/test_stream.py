@@ -95,14 +95,27 @@ def test_the_time_limit_holds_while_the_prompt_is_read(engine: Engine):
     assert ids_of(chunks_of(engine, prompt)) == expected
 
 
-def test_a_stop_comes_before_the_limits_of_the_same_round(engine: Engine):
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_a_stop_comes_before_the_limits_of_the_same_round(engine: Engine, draft: str):
     token_ids = ids_of(chunks_of(engine, draft="off"))
     for number in range(2, 12):
-        stop = engine.tokenizer.decode(token_ids[: number - 1])[-2:]
-        for draft in DRAFTS:
-            options = {"draft": draft, "num_draft_tokens": 6, "max_time_s": 1e-9 if draft == "off" else None}
-            chunks = chunks_of(engine, max_tokens=number, stop=(stop,), **options)
-            assert chunks[-1].finish_reason in ("stop", "time" if draft == "off" else "stop")
+        text = engine.tokenizer.decode(token_ids[:number])
+        stop = text[-2:]
+        if text.index(stop) < len(text) - len(stop):  # it stands earlier too, so the limit is not in its round
+            continue
+        chunks = chunks_of(engine, draft=draft, num_draft_tokens=6, max_tokens=number, stop=(stop,))
+        assert chunks[-1].finish_reason == "stop"
+        assert "".join(chunk.text for chunk in chunks) == text.removesuffix(stop)
+
+
+def test_an_end_token_comes_before_the_limits_of_the_same_round(engine: Engine):
+    token_ids = ids_of(chunks_of(engine, draft="off"))
+    number = next(i for i in range(4, 20) if token_ids[i] not in token_ids[:i])
+    engine.tokenizer.end_token_ids = frozenset({token_ids[number]})
+    for draft in DRAFTS:
+        options = {"draft": draft, "num_draft_tokens": 6, "max_time_s": 1e9}
+        chunks = chunks_of(engine, max_tokens=number + 1, stop=("never this",), **options)
+        assert (ids_of(chunks), chunks[-1].finish_reason) == (token_ids[: number + 1], "end")
 
 
 def near_tied_bundle(folder: Path) -> Path:

@@ -12,6 +12,7 @@ from pilotfish.export.bundle_writer import Source, write_bundle
 from pilotfish.export.checkpoint import Checkpoint, Tensor
 from pilotfish.export.llama import DecoderConfig
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.rope import Rope
 from pilotfish.export.tokenizer_files import TokenizerFiles
 
 TEMPLATE = (
@@ -22,7 +23,7 @@ SAMPLE = "the pilot fish swims ahead of the shark and the shark follows the pilo
 
 CONFIG = DecoderConfig(
     family="llama", num_layers=2, hidden_size=64, intermediate_size=96, num_heads=4, num_kv_heads=2, head_dim=16,
-    vocab_size=320, max_positions=512, rope_theta=10_000.0, rms_norm_eps=1e-5,
+    vocab_size=320, max_positions=512, rope=Rope(theta=10_000.0, width=16), rms_norm_eps=1e-5,
 )  # fmt: skip
 
 
@@ -47,12 +48,17 @@ def tiny_tokenizer() -> TokenizerFiles:
 
 
 def tiny_weights(config: DecoderConfig, seed: int = 0, *, tied: bool = True, bias: bool = False) -> dict:
-    """Random weights by (stem, layer, part), scaled so that the logits differ clearly from token to token."""
+    """Random weights by (stem, layer, part), scaled so that the logits differ clearly from token to token.
+
+    There are biases where the configuration names them; where it leaves them to the weights, on q, k and v if `bias`.
+    """
     rng = np.random.default_rng(seed)
-    width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     hidden, inner = config.hidden_size, config.intermediate_size
-    shapes = {"q": (width, hidden), "k": (kv_width, hidden), "v": (kv_width, hidden), "o": (hidden, width),
-              "gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}  # fmt: skip
+    shapes = {stem: (rows, hidden) for stem, rows in config.qkv_parts}
+    shapes["o"] = (hidden, config.num_heads * config.head_dim)
+    shapes |= {stem: (rows, hidden) for stem, rows in config.gate_up_parts}
+    shapes["down"] = (hidden, inner)
+    biased = ({"q", "k", "v"} if bias else set()) if config.biased is None else config.biased
 
     def normal(*shape: int) -> np.ndarray:
         return rng.normal(0, 1.5 / np.sqrt(shape[-1]), shape).astype(np.float32)
@@ -66,8 +72,10 @@ def tiny_weights(config: DecoderConfig, seed: int = 0, *, tied: bool = True, bia
             weights[norm, layer, "weight"] = rng.uniform(0.5, 1.5, hidden).astype(np.float32)
         for stem, shape in shapes.items():
             weights[stem, layer, "weight"] = normal(*shape)
-            if bias and stem in "qkv":
+            if stem in biased:
                 weights[stem, layer, "bias"] = rng.normal(0, 0.3, shape[0]).astype(np.float32)
+        for norm in ("q_norm", "k_norm") if config.qk_norm else ():
+            weights[norm, layer, "weight"] = rng.uniform(0.5, 2, config.head_dim).astype(np.float32)
     return weights
 
 
