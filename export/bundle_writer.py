@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.graph import build_decoder
 from pilotfish.export.pairing import check_pair, vocabulary_of
+from pilotfish.export.parity import check, measure_model
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.staging import disk_errors, require_free_space
 from pilotfish.export.tokenizer_files import TokenizerFiles
@@ -22,12 +23,15 @@ from pilotfish.runtime.bundle import (
     FileEntry,
     Manifest,
     ModelEntry,
+    ParityReport,
     TokenizerEntry,
+    load_bundle,
     manifest_to_json,
 )
 from pilotfish.runtime.errors import OptionError
+from pilotfish.runtime.session import import_onnxruntime
 
-# called with what is being written, the weights done so far, and all weights of it
+# called with what is being done, such as "exporting target", the weights done so far, and all weights of it
 Progress = Callable[[str, int, int], None]
 
 
@@ -52,13 +56,21 @@ class Source:
 
 
 def write_bundle(
-    target: Source, draft: Source | None, output: Path, progress: Progress = lambda what, done, total: None
+    target: Source,
+    draft: Source | None,
+    output: Path,
+    progress: Progress = lambda what, done, total: None,
+    *,
+    verify: bool = True,
 ) -> Path:
     """Exports a target and, if there is one, its draft into the new folder `output`, and returns it.
 
-    Raises `PairingError` if the two do not share a vocabulary, `OptionError` if `output` is there already, and
-    `StorageError` if the folder cannot be written or the disk is full; nothing is left behind then.
+    Each graph is compared with its source, unless `verify` is false; the manifest says either. Raises `PairingError` if
+    the two do not share a vocabulary, `OptionError` if `output` is there already, `ParityError` if a graph is too far
+    from its source, and `StorageError` if the folder cannot be written or the disk is full; then nothing is left.
     """
+    if verify:
+        import_onnxruntime()  # better missed now than after minutes of work
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
     texts = vocabulary_of(target.checkpoint.tokenizer.tokenizer_json)
@@ -68,34 +80,64 @@ def write_bundle(
     models = {"target": target} | ({"draft": draft} if draft else {})
     num_bytes = sum(source.num_bytes for source in models.values())
     with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
-        entries, files = {}, {}
-        for role, source in models.items():
-            (folder / role).mkdir()
-            digest = _write_model(folder / role, role, source, progress)
-            files[f"{role}/model.onnx.data"] = digest
-            entries[role] = _model_entry(role, source)
-        tokenizer = _write_tokenizer(folder, target.checkpoint.tokenizer, texts)
-        manifest = Manifest(
-            created_by=f"pilotfish {version('pilotfish')}",
-            target=entries["target"],
-            draft=entries.get("draft"),
-            tokenizer=tokenizer,
-            files=_file_entries(folder, files),
-            masked_draft_ids=masked_ids,
-        )
-        (folder / MANIFEST).write_text(manifest_to_json(manifest), encoding="utf-8")
+        manifest = _write_files(folder, models, texts, masked_ids, progress)
+        _write_manifest(folder, manifest)
+        reports = {
+            role: _verified(folder, role, source, progress) if verify else ParityReport(verified=False)
+            for role, source in models.items()
+        }
+        entries = {role: replace(entry, parity=reports[role]) for role, entry in manifest.models.items()}
+        _write_manifest(folder, replace(manifest, target=entries["target"], draft=entries.get("draft")))
     return output
 
 
+def _write_files(
+    folder: Path, models: Mapping[str, Source], texts: Sequence[str | None], masked_ids: tuple[int, ...],
+    progress: Progress,
+) -> Manifest:  # fmt: skip
+    entries, files = {}, {}
+    for role, source in models.items():
+        (folder / role).mkdir()
+        digest = _write_model(folder / role, role, source, progress)
+        files[f"{role}/model.onnx.data"] = digest
+        entries[role] = _model_entry(role, source)
+    tokenizer = _write_tokenizer(folder, models["target"].checkpoint.tokenizer, texts)
+    return Manifest(
+        created_by=f"pilotfish {version('pilotfish')}",
+        target=entries["target"],
+        draft=entries.get("draft"),
+        tokenizer=tokenizer,
+        files=_file_entries(folder, files),
+        masked_draft_ids=masked_ids,
+    )
+
+
 def _write_model(folder: Path, role: str, source: Source, progress: Progress) -> str:
+    return build_decoder(source.checkpoint, source.recipe, folder, _counting(progress, f"exporting {role}", source))
+
+
+def _verified(folder: Path, role: str, source: Source, progress: Progress) -> ParityReport:
+    bundle, what = load_bundle(folder), f"verifying {role}"
+    model = bundle.manifest.models[role]
+    report = measure_model(bundle, model, source.checkpoint, _counting(progress, what, source))
+    check(report, source.recipe, role)
+    progress(what, source.num_weights, source.num_weights)
+    return report
+
+
+def _counting(progress: Progress, what: str, source: Source) -> Callable[[int], None]:
     done, total = 0, source.num_weights
 
     def advance(num_weights: int) -> None:
         nonlocal done
         done += num_weights
-        progress(role, done, total)
+        progress(what, done, total)
 
-    return build_decoder(source.checkpoint, source.recipe, folder, advance)
+    return advance
+
+
+def _write_manifest(folder: Path, manifest: Manifest) -> None:
+    (folder / MANIFEST).write_text(manifest_to_json(manifest), encoding="utf-8")
 
 
 def _model_entry(role: str, source: Source) -> ModelEntry:
@@ -109,7 +151,7 @@ def _model_entry(role: str, source: Source) -> ModelEntry:
         vocab_size=config.vocab_size,
         max_positions=config.max_positions,
         recipe=str(source.recipe),
-        source={"name": path.name} | ({"sha256": _sha256(path)} if path.is_file() else {}),
+        source={"name": path.name} | ({"sha256": sha256_of(path)} if path.is_file() else {}),
     )
 
 
@@ -132,7 +174,7 @@ def _file_entries(folder: Path, known: dict[str, str]) -> dict[str, FileEntry]:
     entries = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
-        entries[name] = FileEntry(path.stat().st_size, known.get(name) or _sha256(path))
+        entries[name] = FileEntry(path.stat().st_size, known.get(name) or sha256_of(path))
     return entries
 
 
@@ -152,6 +194,7 @@ def _aside(output: Path, num_bytes: int) -> Iterator[Path]:
         raise
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The checksum of a file, as the manifest records it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

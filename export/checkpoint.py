@@ -17,6 +17,7 @@ from pilotfish.export.gguf import GgufFile
 from pilotfish.export.gguf_config import config_from_gguf
 from pilotfish.export.gguf_tokenizer import tokenizer_from_gguf
 from pilotfish.export.llama import PROJECTIONS, WEIGHT_NAMES, DecoderConfig
+from pilotfish.export.source_blocks import PackedSource, packed_source
 from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder
 from pilotfish.runtime.errors import CheckpointError
 
@@ -25,11 +26,15 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One weight: its shape, and `rows(start, stop)` that reads and dequantizes only those rows as float32."""
+    """One weight: its shape, and `rows(start, stop)` that reads and dequantizes only those rows as float32.
+
+    `packed` is there if the source is quantized: the same rows in a layout of ours that holds them exactly.
+    """
 
     name: str
     shape: tuple[int, ...]
     rows: Callable[[int, int], Floats]
+    packed: PackedSource | None = None
 
     def read(self) -> Floats:
         """The whole tensor, of shape `shape`; meant for vectors."""
@@ -95,7 +100,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     resources = ExitStack()
     resources.callback(file.close)
     try:
-        by_name = {name: Tensor(name, t.shape, t.rows) for name, t in file.tensors.items()}
+        by_name = {name: Tensor(name, t.shape, t.rows, packed_source(t)) for name, t in file.tensors.items()}
         divisors = by_name.pop("rope_freqs.weight", None)
         config = config_from_gguf(file.metadata, None if divisors is None else divisors.read().tolist())
         tokenizer = tokenizer_from_gguf(file.metadata)

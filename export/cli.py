@@ -1,8 +1,8 @@
-"""The commands that fetch and convert models: `pull`, `export` and `demo`."""
+"""The commands that fetch, convert and check models, and those of the modules beside this one."""
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pilotfish.export.extra import need_export_extra
+from pilotfish.export.inventory_commands import ls, rm
+from pilotfish.export.pair_command import pair
+from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.catalog import downloads_dir, load_catalog
 from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.flags import GenerationFlags, LoadFlags, expanded
@@ -22,6 +26,10 @@ def register(app: typer.Typer) -> None:
     app.command()(pull)
     app.command()(export)
     app.command()(expanded(demo))
+    app.command()(ls)
+    app.command()(rm)
+    app.command()(expanded(pair))
+    app.command()(verify)
 
 
 def pull(
@@ -29,7 +37,7 @@ def pull(
     directory: Annotated[Path | None, typer.Option(help="Default: the user's cache folder.")] = None,
 ) -> None:
     """Fetches a model of the catalog, checks it, and prints its path."""
-    _need_export_extra()
+    need_export_extra()
     from pilotfish.export import download
     from pilotfish.export.progress import ExportProgress
 
@@ -41,20 +49,34 @@ def pull(
 
 def export(
     target: Annotated[str, typer.Option(help=SOURCE_HELP)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the new bundle.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the new bundle.")] = None,
     draft: Annotated[str | None, typer.Option(help=f"{SOURCE_HELP} Default: none, drafts by lookup.")] = None,
     quant: Annotated[str, typer.Option(help="Recipe: fp32, int8, int4 or w8a8; int4-b128 sets a block size.")] = "int8",
     draft_quant: Annotated[str | None, typer.Option(help="Recipe of the draft; default: that of the target.")] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
+    context: Annotated[int | None, typer.Option(help="With --dry-run: context length in tokens.")] = None,
+    skip_verify: Annotated[bool, typer.Option("--skip-verify", help="Do not compare with the source.")] = False,
 ) -> None:
     """Turns a target, and a draft if there is one, into a bundle."""
-    _need_export_extra()
+    need_export_extra()
     from pilotfish.export.bundle_writer import Source, write_bundle
     from pilotfish.export.checkpoint import open_checkpoint
     from pilotfish.export.download import resolve_source
+    from pilotfish.export.dry_run import dry_run
+    from pilotfish.export.outline import outline_of
+    from pilotfish.export.parity import summary
     from pilotfish.export.progress import ExportProgress
     from pilotfish.export.quantize import parse_recipe
+    from pilotfish.export.sizes import ExportSize, ModelSize, require_room
 
     recipes = parse_recipe(quant), parse_recipe(draft_quant or quant)
+    if dry:
+        dry_run((target, draft), recipes, downloads_dir(), context, output, Console(highlight=False))
+        return
+    if output is None:
+        raise OptionError("no folder for the new bundle was given; add --output FOLDER, or --dry-run to see sizes")
+    if context is not None:
+        raise OptionError("--context belongs to --dry-run; a bundle is loaded with any context the model allows")
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
     with ExitStack() as resources, ExportProgress(Console(stderr=True)) as progress:
@@ -63,8 +85,39 @@ def export(
             path = resolve_source(text, downloads_dir(), progress=progress.bytes_of(f"fetching {text}"))
             return Source(resources.enter_context(open_checkpoint(path)), recipes[number])
 
-        write_bundle(source(target, 0), source(draft, 1) if draft else None, output, progress.weights)
+        sources = source(target, 0), source(draft, 1) if draft else None
+        sizes = (ModelSize(outline_of(each.checkpoint), each.recipe) for each in sources if each)
+        require_room(output, ExportSize(*sizes).disk_bytes)
+        write_bundle(*sources, output, progress.weights, verify=not skip_verify)
+    for role, model in load_bundle(output).manifest.models.items():
+        print(f"{role} {model.recipe}: {summary(model.parity)}", file=sys.stderr)  # noqa: T201
     print(output)  # noqa: T201
+
+
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="A bundle folder, as `pilotfish export` writes it.")],
+    target: Annotated[str | None, typer.Option(help=f"Compare the target with its source. {SOURCE_HELP}")] = None,
+    draft: Annotated[str | None, typer.Option(help="Compare the draft with its source.")] = None,
+) -> None:
+    """Checks a bundle: its files, and whether its graphs agree with themselves and with sources that are given."""
+    need_export_extra()
+    from pilotfish.export import verification
+    from pilotfish.export.checkpoint import open_checkpoint
+    from pilotfish.export.download import resolve_source
+    from pilotfish.export.progress import ExportProgress
+
+    loaded = load_bundle(bundle)
+    verification.check_files(loaded)
+    given = {role: text for role, text in (("target", target), ("draft", draft)) if text}
+    with ExitStack() as resources, ExportProgress(Console(stderr=True)) as progress:
+        paths = {
+            role: resolve_source(text, downloads_dir(), progress=progress.bytes_of(f"fetching {text}"))
+            for role, text in given.items()
+        }
+        sources = {role: resources.enter_context(open_checkpoint(path)) for role, path in paths.items()}
+        reports = verification.measure_bundle(loaded, sources)
+    print(verification.comparison(loaded, reports))  # noqa: T201
+    verification.check_reports(loaded, reports)
 
 
 def demo(
@@ -74,7 +127,7 @@ def demo(
     pair: Annotated[str | None, typer.Option(help="A pair of the catalog; default: the default pair.")] = None,
 ) -> None:
     """Fetches and exports the default pair on first use, answers one prompt, and measures the speed-up."""
-    _need_export_extra()
+    need_export_extra()
     from pilotfish.export import demo as demonstration
 
     options = generation.options()
@@ -82,8 +135,3 @@ def demo(
     bundle = demonstration.prepared_bundle(pair, Console(stderr=True))
     with loading.load(bundle) as engine:
         demonstration.demo(engine, prompt or demonstration.PROMPT, options, console)
-
-
-def _need_export_extra() -> None:
-    if missing := [name for name in ("onnx", "safetensors", "huggingface_hub") if not importlib.util.find_spec(name)]:
-        raise OptionError(f"this command needs {', '.join(missing)}; run `pip install 'pilotfish[export]'`")

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pilotfish.export import hub
+from pilotfish.export.provenance import remember_origin
 from pilotfish.export.staging import (
     Progress,
     disk_errors,
@@ -226,6 +227,7 @@ def _fetch_folder(repository: hub.HubRepository, folder: Path, progress: Progres
         if broken := [file.name for file in files if not _has_size(part / file.name, file.num_bytes)]:
             raise DownloadError(f"these files did not arrive whole: {', '.join(broken)}; run the same command again")
         shutil.rmtree(part / ".cache", ignore_errors=True)
+        remember_origin(part, repository.repo_id, repository.revision)
         os.replace(part, folder)
     if progress is not None:
         progress(num_bytes, num_bytes)

@@ -21,6 +21,9 @@ from pilotfish.runtime.errors import CheckpointError
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Decode = Callable[[Bytes, Floats], None]
+# Quants in runs (runs, B, W), and scales and, if the type has any, offsets, both (B, G).
+Parts = tuple[NDArray[np.uint8] | NDArray[np.int8], Floats, Floats | None]
+Split = Callable[[Bytes], Parts]
 
 # One MiB of float32: large enough for threads to overlap, small enough for a core's second-level cache.
 NUM_PIECE_ELEMENTS = 1 << 18
@@ -28,11 +31,15 @@ NUM_PIECE_ELEMENTS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class BlockFormat:
-    """A block's size, and the function that writes blocks (B, num_bytes) as float32 (B, num_elements) in place."""
+    """A block's size, and the function that writes blocks (B, num_bytes) as float32 (B, num_elements) in place.
+
+    `split` of a quantized type takes blocks apart: runs of quants, laid end to end, are the elements of a block.
+    """
 
     num_elements: int
     num_bytes: int
     decode: Decode
+    split: Split | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for an empty block."""
@@ -140,18 +147,18 @@ def _decode_bf16(blocks: Bytes, out: Floats) -> None:
     bits <<= np.uint32(16)
 
 
-def _decode_q8_0(blocks: Bytes, out: Floats) -> None:
-    _write_weights(out, blocks[None, :, 2:].view(np.int8), _halves(blocks, 0, 2))
+def _split_q8_0(blocks: Bytes) -> Parts:
+    return blocks[None, :, 2:].view(np.int8), _halves(blocks, 0, 2), None
 
 
-def _decode_q4_0(blocks: Bytes, out: Floats) -> None:
+def _split_q4_0(blocks: Bytes) -> Parts:
     quants = _fields(blocks[:, 2:].reshape(-1, 1, 1, 16), 4)
-    _write_weights(out, _centred(quants, 8), _halves(blocks, 0, 2))
+    return _centred(quants, 8), _halves(blocks, 0, 2), None
 
 
-def _decode_q4_1(blocks: Bytes, out: Floats) -> None:
+def _split_q4_1(blocks: Bytes) -> Parts:
     quants = _fields(blocks[:, 4:].reshape(-1, 1, 1, 16), 4)
-    _write_weights(out, quants, _halves(blocks, 0, 2), _halves(blocks, 2, 4))
+    return quants, _halves(blocks, 0, 2), _halves(blocks, 2, 4)
 
 
 def _five_bit_quants(fifth: Bytes, low: Bytes) -> Bytes:
@@ -164,30 +171,30 @@ def _five_bit_quants(fifth: Bytes, low: Bytes) -> Bytes:
     return quants
 
 
-def _decode_q5_0(blocks: Bytes, out: Floats) -> None:
+def _split_q5_0(blocks: Bytes) -> Parts:
     quants = _five_bit_quants(blocks[:, 2:6], blocks[:, 6:])
-    _write_weights(out, _centred(quants, 16), _halves(blocks, 0, 2))
+    return _centred(quants, 16), _halves(blocks, 0, 2), None
 
 
-def _decode_q5_1(blocks: Bytes, out: Floats) -> None:
+def _split_q5_1(blocks: Bytes) -> Parts:
     quants = _five_bit_quants(blocks[:, 4:8], blocks[:, 8:])
-    _write_weights(out, quants, _halves(blocks, 0, 2), _halves(blocks, 2, 4))
+    return quants, _halves(blocks, 0, 2), _halves(blocks, 2, 4)
 
 
-def _decode_q2_k(blocks: Bytes, out: Floats) -> None:
+def _split_q2_k(blocks: Bytes) -> Parts:
     factors = blocks[:, :16]
     scales = _halves(blocks, 80, 82) * (factors & np.uint8(15))
     offsets = -_halves(blocks, 82, 84) * (factors >> np.uint8(4))
-    _write_weights(out, _fields(blocks[:, 16:80].reshape(-1, 2, 1, 32), 2), scales, offsets)
+    return _fields(blocks[:, 16:80].reshape(-1, 2, 1, 32), 2), scales, offsets
 
 
-def _decode_q3_k(blocks: Bytes, out: Floats) -> None:
+def _split_q3_k(blocks: Bytes) -> Parts:
     factors = _fields(blocks[:, 96:104].reshape(-1, 1, 2, 4), 4)
     factors |= _fields(blocks[:, 104:108].reshape(-1, 1, 1, 4), 2, position=4)
     scales = _halves(blocks, 108, 110) * _centred(factors, 32).transpose(1, 0, 2).reshape(-1, 16)
     quants = _fields(blocks[:, 32:96].reshape(-1, 2, 1, 32), 2)
     quants |= _fields(blocks[:, :32].reshape(-1, 1, 1, 32), 1, position=2)
-    _write_weights(out, _centred(quants, 4), scales)
+    return _centred(quants, 4), scales, None
 
 
 def _scales_and_offsets(blocks: Bytes) -> tuple[Floats, Floats]:
@@ -209,21 +216,25 @@ def _scales_and_offsets(blocks: Bytes) -> tuple[Floats, Floats]:
     return _halves(blocks, 0, 2) * factors[:, :8], -_halves(blocks, 2, 4) * factors[:, 8:]
 
 
-def _decode_q4_k(blocks: Bytes, out: Floats) -> None:
-    _write_weights(out, _fields(blocks[:, 16:].reshape(-1, 4, 1, 32), 4), *_scales_and_offsets(blocks))
+def _split_q4_k(blocks: Bytes) -> Parts:
+    return _fields(blocks[:, 16:].reshape(-1, 4, 1, 32), 4), *_scales_and_offsets(blocks)
 
 
-def _decode_q5_k(blocks: Bytes, out: Floats) -> None:
+def _split_q5_k(blocks: Bytes) -> Parts:
     quants = _fields(blocks[:, 48:].reshape(-1, 4, 1, 32), 4)
     quants |= _fields(blocks[:, 16:48].reshape(-1, 1, 1, 32), 1, position=4)
-    _write_weights(out, quants, *_scales_and_offsets(blocks))
+    return quants, *_scales_and_offsets(blocks)
 
 
-def _decode_q6_k(blocks: Bytes, out: Floats) -> None:
+def _split_q6_k(blocks: Bytes) -> Parts:
     quants = _fields(blocks[:, :128].reshape(-1, 2, 2, 32), 4)
     quants |= _fields(blocks[:, 128:192].reshape(-1, 2, 1, 32), 2, position=4)
     scales = _halves(blocks, 208, 210) * blocks[:, 192:208].view(np.int8)
-    _write_weights(out, _centred(quants, 32), scales)
+    return _centred(quants, 32), scales, None
+
+
+def _quantized(num_elements: int, num_bytes: int, split: Split) -> BlockFormat:
+    return BlockFormat(num_elements, num_bytes, lambda blocks, out: _write_weights(out, *split(blocks)), split)
 
 
 BLOCK_FORMATS: Mapping[str, BlockFormat] = MappingProxyType(
@@ -231,15 +242,15 @@ BLOCK_FORMATS: Mapping[str, BlockFormat] = MappingProxyType(
         "F32": BlockFormat(1, 4, _decode_f32),
         "F16": BlockFormat(1, 2, _decode_f16),
         "BF16": BlockFormat(1, 2, _decode_bf16),
-        "Q8_0": BlockFormat(32, 34, _decode_q8_0),
-        "Q4_0": BlockFormat(32, 18, _decode_q4_0),
-        "Q4_1": BlockFormat(32, 20, _decode_q4_1),
-        "Q5_0": BlockFormat(32, 22, _decode_q5_0),
-        "Q5_1": BlockFormat(32, 24, _decode_q5_1),
-        "Q2_K": BlockFormat(256, 84, _decode_q2_k),
-        "Q3_K": BlockFormat(256, 110, _decode_q3_k),
-        "Q4_K": BlockFormat(256, 144, _decode_q4_k),
-        "Q5_K": BlockFormat(256, 176, _decode_q5_k),
-        "Q6_K": BlockFormat(256, 210, _decode_q6_k),
+        "Q8_0": _quantized(32, 34, _split_q8_0),
+        "Q4_0": _quantized(32, 18, _split_q4_0),
+        "Q4_1": _quantized(32, 20, _split_q4_1),
+        "Q5_0": _quantized(32, 22, _split_q5_0),
+        "Q5_1": _quantized(32, 24, _split_q5_1),
+        "Q2_K": _quantized(256, 84, _split_q2_k),
+        "Q3_K": _quantized(256, 110, _split_q3_k),
+        "Q4_K": _quantized(256, 144, _split_q4_k),
+        "Q5_K": _quantized(256, 176, _split_q5_k),
+        "Q6_K": _quantized(256, 210, _split_q6_k),
     }
 )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pilotfish.export.ggml_blocks import BLOCK_FORMATS, Floats, dequantize
+from pilotfish.export.ggml_blocks import BLOCK_FORMATS, Bytes, Floats, dequantize
 from pilotfish.runtime.errors import CheckpointError
 
 MAGIC = b"GGUF"
@@ -71,11 +71,15 @@ class GgufTensor:
 
     def rows(self, start: int, stop: int) -> Floats:
         """Dequantize rows `start` to `stop`: float32 (stop - start, columns). No other row is read."""
+        return dequantize(self.stored_rows(start, stop), self.type_name)
+
+    def stored_rows(self, start: int, stop: int) -> Bytes:
+        """Rows `start` to `stop` as the file has them: uint8 (stop - start, bytes_per_row), a view of the file."""
         if not 0 <= start <= stop <= self.num_rows:
             raise ValueError(f"tensor {self.name} has rows 0 to {self.num_rows}, asked for {start} to {stop}")
         width = self.bytes_per_row
         data = np.frombuffer(self._data, np.uint8, (stop - start) * width, self.offset + start * width)
-        return dequantize(data.reshape(stop - start, width), self.type_name)
+        return data.reshape(stop - start, width)
 
     def read(self) -> Floats:
         """Dequantize the whole tensor: float32 in its shape."""

@@ -19,6 +19,7 @@ from pilotfish.runtime.errors import CheckpointError, DownloadError
 _DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
 _TIMEOUT_S = 5.0
 _WANTED = (
+    "README.md",  # its front matter has the licence
     "config.json",
     "generation_config.json",
     "tokenizer*",
@@ -95,8 +96,10 @@ def fetch_file(source: HubSource, model: CatalogModel, folder: Path, *, endpoint
         )
 
 
-def fetch_model_folder(repository: HubRepository, folder: Path, *, endpoint: str | None = None) -> None:
-    """Fetches configuration, tokenizer and safetensors into `folder`, going on with what is there."""
+def fetch_model_folder(
+    repository: HubRepository, folder: Path, *, with_weights: bool = True, endpoint: str | None = None
+) -> None:
+    """Fetches configuration, tokenizer, card and, if wanted, weights into `folder`, going on with what is there."""
     with _hub_errors(repository.repo_id), _no_progress_bars():
         from huggingface_hub import snapshot_download
 
@@ -105,7 +108,7 @@ def fetch_model_folder(repository: HubRepository, folder: Path, *, endpoint: str
             revision=repository.revision,
             local_dir=folder,
             allow_patterns=list(_WANTED),
-            ignore_patterns=list(_UNWANTED),
+            ignore_patterns=[*_UNWANTED, *(() if with_weights else ("*.safetensors",))],
             etag_timeout=_TIMEOUT_S,
             endpoint=endpoint,
         )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from pilotfish.export.quantize import Recipe
-from pilotfish.export.weights import Matrix, WeightWriter
+from pilotfish.export.quantize import Layout, Recipe
+from pilotfish.export.weights import Matrix, Section, WeightWriter, sections
 
 CONTRIB = "com.microsoft"
 
@@ -20,31 +19,60 @@ class Nodes:
     def __init__(self) -> None:
         """Starts empty."""
         self.protos: list[onnx.NodeProto] = []
+        self._integers: set[str] = set()
 
     def add(self, op: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: Any) -> str:
         """Appends a node and returns its first output; an empty name is an input or output left out."""
         self.protos.append(helper.make_node(op, inputs, outputs, name=outputs[0], domain=domain, **attributes))
         return outputs[0]
 
+    def integers(self, *values: int) -> str:
+        """The name of a constant int64 vector."""
+        name = "integers_" + "_".join(str(value) for value in values)
+        if name not in self._integers:
+            self._integers.add(name)
+            self.add("Constant", [], name, value_ints=list(values))
+        return name
+
 
 def add_product(nodes: Nodes, recipe: Recipe, name: str, source: str, output: str, weights: Matrix) -> str:
     """`output` = `source` · weightsᵀ (+ bias), for the initializers that `WeightWriter.write` stored under `name`."""
+    by_layout = sections(recipe, weights)
+    if len(by_layout) == 1:
+        return _section_product(nodes, by_layout[0], name, source, output)
+    outputs = [
+        _section_product(nodes, section, f"{name}{section.suffix}", source, f"{output}{section.suffix}")
+        for section in by_layout
+    ]
+    return nodes.add("Concat", outputs, output, axis=-1)
+
+
+def _section_product(nodes: Nodes, section: Section, name: str, source: str, output: str) -> str:
+    layout, weights = section.layout, section.weights
     bias = [f"{name}.bias"] if weights.has_bias else []
-    if recipe.name == "fp32":
+    if layout.kind == "float":
         return nodes.add("Gemm", [source, name, *bias], output, transB=1)
-    if recipe.name == "w8a8":
+    if layout.kind == "rows":
         return _integer_product(nodes, name, source, output, bias)
-    return nodes.add(
+    zero_points = f"{name}.zero_points" if layout.zero_points else ""
+    product = nodes.add(
         "MatMulNBits",
-        [source, name, f"{name}.scales", "", "", *bias],
-        output,
+        [source, name, f"{name}.scales", zero_points, "", *bias],
+        f"{output}.scaled" if layout.offsets else output,
         domain=CONTRIB,
         K=weights.num_columns,
         N=weights.num_rows,
-        bits=recipe.bits,
-        block_size=recipe.block_size,
+        bits=layout.bits,
+        block_size=layout.block_size,
         accuracy_level=4,
     )
+    if not layout.offsets:
+        return product
+    # What a block's offset adds to the product is the offset times the sum of the block's activations.
+    shape = nodes.integers(-1, weights.num_columns // layout.block_size, layout.block_size)
+    blocks = nodes.add("Reshape", [source, shape], f"{output}.blocks")
+    sums = nodes.add("ReduceSum", [blocks, "axis_last"], f"{output}.sums", keepdims=0)
+    return nodes.add("Gemm", [sums, f"{name}.offsets", product], output, transB=1)
 
 
 def _integer_product(nodes: Nodes, name: str, source: str, output: str, bias: list[str]) -> str:
@@ -63,27 +91,40 @@ def _integer_product(nodes: Nodes, name: str, source: str, output: str, bias: li
 
 def add_embedding(nodes: Nodes, writer: WeightWriter, weights: Matrix) -> str:
     """Stores the embedding and adds the look-up of `token_ids`; a tied head multiplies with the same bytes."""
-    recipe, stored = writer.recipe, writer.write("embedding", weights)
-    if recipe.name == "fp32":
+    (section,) = sections(writer.recipe, weights)
+    layout, (stored,) = section.layout, writer.write("embedding", weights)
+    if layout.kind == "float":
         return nodes.add("Gather", ["embedding", "token_ids"], "embedded")
-    if recipe.name == "w8a8":
+    if layout.kind == "rows":
         codes = nodes.add("Gather", ["embedding", "token_ids"], "embedded.codes")
         values = nodes.add("Cast", [codes], "embedded.values", to=TensorProto.FLOAT)
         scales = nodes.add("Gather", ["embedding.scales", "token_ids"], "embedded.scales")
         scales = nodes.add("Unsqueeze", [scales, "axis_1"], "embedded.scales_column")
         return nodes.add("Mul", [values, scales], "embedded")
-    table, scales = writer.describe_as_table("embedding", weights, stored)
-    blocks = nodes.add(
+    table, *others = writer.describe_as_table("embedding", section, stored)
+    embedded = nodes.add(
         "GatherBlockQuantized",
-        [table, "token_ids", scales],
-        "embedded.blocks",
+        [table, "token_ids", *others],
+        "embedded.scaled",
         domain=CONTRIB,
-        bits=recipe.bits,
-        block_size=recipe.block_size,
+        bits=layout.bits,
+        block_size=layout.block_size,
         gather_axis=0,
         quantize_axis=1,
     )
-    if weights.num_columns % recipe.block_size == 0:
-        return blocks
-    width = writer.file.add("hidden_size", np.array([weights.num_columns], np.int64))
-    return nodes.add("Slice", [blocks, "axis_0", width, "axis_last"], "embedded")  # without the last block's padding
+    if layout.offsets:
+        embedded = _add_block_offsets(nodes, layout, weights.num_columns, embedded)
+    if weights.num_columns % layout.block_size == 0:
+        return embedded
+    width = nodes.integers(weights.num_columns)
+    return nodes.add("Slice", [embedded, "axis_0", width, "axis_last"], "embedded")  # without the last block's padding
+
+
+def _add_block_offsets(nodes: Nodes, layout: Layout, num_columns: int, scaled: str) -> str:
+    blocks = nodes.add(
+        "Reshape", [scaled, nodes.integers(-1, num_columns // layout.block_size, layout.block_size)], "embedded.blocks"
+    )
+    offsets = nodes.add("Gather", ["embedding.offsets", "token_ids"], "embedded.offsets")
+    offsets = nodes.add("Unsqueeze", [offsets, "axis_last"], "embedded.offsets_column")
+    shifted = nodes.add("Add", [blocks, offsets], "embedded.shifted")
+    return nodes.add("Reshape", [shifted, nodes.integers(-1, num_columns)], "embedded")

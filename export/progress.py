@@ -22,8 +22,8 @@ class ExportProgress:
         return lambda done, total: self._show(what, done, total)
 
     def weights(self, what: str, done: int, total: int) -> None:
-        """A callback for exports: model, weights done, weights in all."""
-        self._show(f"exporting {what}", done, total)
+        """A callback for exports: what is being done, weights done, weights in all."""
+        self._show(what, done, total)
 
     def _show(self, what: str, done: int, total: int) -> None:
         if what not in self._tasks:

@@ -1,4 +1,4 @@
-"""Projections on their way to the data file: several weights fused into one matrix, quantized piece by piece."""
+"""Projections on their way to the data file: several weights fused into one matrix, packed piece by piece."""
 
 from __future__ import annotations
 
@@ -7,29 +7,35 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.export.checkpoint import Checkpoint, Tensor
-from pilotfish.export.quantize import Recipe, quantize_blocks, quantize_rows
+from pilotfish.export.quantize import Layout, Packed, Recipe, pack
 from pilotfish.export.weight_file import WeightFile
 
 Floats = NDArray[np.float32]
 Progress = Callable[[int], None]
-Piece = tuple[NDArray[Any], Floats | None]  # packed rows, and their scales if the recipe has any
 
 PIECE_ELEMENTS = 1 << 18  # about what stays in a core's cache from reading to packing
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One or more weights of shape (rows, num_columns) stacked by rows, with their biases if the model has any."""
+    """One or more weights of shape (rows, num_columns) stacked by rows, with their biases if the model has any.
+
+    `stems`, one for each part, `layer` and `num_layers` say where in the model it is, for recipes that ask; they are
+    left out if that is not known.
+    """
 
     parts: tuple[Tensor, ...]
     biases: tuple[Tensor | None, ...]
     num_columns: int
+    stems: tuple[str, ...] = ()
+    layer: int = -1
+    num_layers: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -47,6 +53,40 @@ class Matrix:
         return np.concatenate([b.read() if b else np.zeros(p.shape[0], np.float32) for p, b in pairs])
 
 
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Parts of a matrix that follow each other and have one layout: they are stored, and multiplied with, as one."""
+
+    suffix: str  # to the name of the matrix; empty if there is one section
+    layout: Layout
+    weights: Matrix
+
+
+def sections(recipe: Recipe, weights: Matrix) -> tuple[Section, ...]:
+    """The matrix by layouts, in order."""
+
+    def layout(index: int) -> Layout:
+        if recipe.name == "source" and (packed := weights.parts[index].packed):
+            return packed.layout
+        stem = weights.stems[index] if weights.stems else ""
+        return recipe.layout(stem, weights.layer, weights.num_layers)
+
+    groups = [(key, list(indices)) for key, indices in groupby(range(len(weights.parts)), layout)]
+    return tuple(
+        Section(
+            f".{number}" if len(groups) > 1 else "",
+            key,
+            replace(
+                weights,
+                parts=tuple(weights.parts[i] for i in indices),
+                biases=tuple(weights.biases[i] for i in indices),
+                stems=tuple(weights.stems[i] for i in indices) if weights.stems else (),
+            ),
+        )
+        for number, (key, indices) in enumerate(groups)
+    )
+
+
 def matrix(checkpoint: Checkpoint, stems: tuple[tuple[str, int], ...], num_columns: int, layer: int = -1) -> Matrix:
     """The weights of `stems`, each (name, rows), as one matrix; `CheckpointError` if one is missing or misshapen."""
     parts = tuple(checkpoint.get(stem, (rows, num_columns), layer) for stem, rows in stems)
@@ -54,7 +94,8 @@ def matrix(checkpoint: Checkpoint, stems: tuple[tuple[str, int], ...], num_colum
         checkpoint.get(stem, (rows,), layer, "bias") if checkpoint.has_bias(stem, layer) else None
         for stem, rows in stems
     )
-    return Matrix(parts, biases, num_columns)
+    names = tuple(stem for stem, _ in stems)
+    return Matrix(parts, biases, num_columns, names, layer, checkpoint.config.num_layers)
 
 
 def multiplied(weights: Matrix, multiplier: float) -> Matrix:
@@ -63,84 +104,100 @@ def multiplied(weights: Matrix, multiplier: float) -> Matrix:
         return weights
 
     def part(tensor: Tensor) -> Tensor:
-        return replace(tensor, rows=lambda start, stop: tensor.rows(start, stop) * np.float32(multiplier))
+        packed = replace(tensor.packed, multiplier=multiplier) if tensor.packed else None
+        return replace(
+            tensor, rows=lambda start, stop: tensor.rows(start, stop) * np.float32(multiplier), packed=packed
+        )
 
     biases = tuple(part(bias) if bias else None for bias in weights.biases)
-    return Matrix(tuple(part(tensor) for tensor in weights.parts), biases, weights.num_columns)
+    return replace(weights, parts=tuple(part(tensor) for tensor in weights.parts), biases=biases)
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where the packed rows of a matrix begin in the data file, and where its scales do, if it has any."""
+    """Where in the data file the codes, the scales and the zero points of a section begin, as far as there are any."""
 
     offset: int
-    scales_offset: int
+    scales_offset: int = 0
+    zero_points_offset: int = 0
 
 
 class WeightWriter:
-    """Quantizes matrices by one recipe on all cores, and writes them in order without ever holding one whole."""
+    """Packs matrices by one recipe on all cores, and writes them in order without ever holding one whole."""
 
     def __init__(self, file: WeightFile, recipe: Recipe, progress: Progress) -> None:
         """`progress` is told the number of elements of each piece that was written."""
         self.file, self.recipe, self.progress = file, recipe, progress
 
-    def write(self, name: str, weights: Matrix) -> Stored:
-        """Stores `name`, and `name.scales`, `name.zeros`, `name.bias` as far as the recipe and the model have them."""
-        scales: list[Floats] = []
-        offset = scales_offset = self.file.begin()
-        dtype: np.dtype[Any] = np.dtype(np.float32)
-        for codes, piece_scales in self._pieces(weights):
-            self.file.append(codes)
-            dtype = codes.dtype
-            if piece_scales is not None:
-                scales.append(piece_scales)
-            self.progress(codes.shape[0] * weights.num_columns)
-        self.file.describe(name, dtype, (weights.num_rows, *self._row_shape(weights)), offset)
-        if scales:
-            scales_offset = self.file.begin()
-            self.file.append(np.concatenate(scales))
-            self.file.describe(f"{name}.scales", np.dtype(np.float32), self._scales_shape(weights), scales_offset)
-        if self.recipe.name == "w8a8":
+    def write(self, name: str, weights: Matrix) -> tuple[Stored, ...]:
+        """Stores each section under `name` and its suffix.
+
+        Beside the codes these are `.scales`, `.zero_points`, `.offsets` and `.bias` as far as its layout and the model
+        have them, and `.zeros` for the product of `rows`.
+        """
+        return tuple(
+            self._write_section(f"{name}{section.suffix}", section) for section in sections(self.recipe, weights)
+        )
+
+    def _write_section(self, name: str, section: Section) -> Stored:
+        layout, weights = section.layout, section.weights
+        offset = self.file.begin()
+        pieces = []
+        for piece in self._pieces(section):
+            self.file.append(piece.codes)
+            self.progress(piece.codes.shape[0] * weights.num_columns)
+            pieces.append(replace(piece, codes=piece.codes[:0]))
+        codes = pieces[0].codes
+        self.file.describe(name, codes.dtype, (weights.num_rows, *codes.shape[1:]), offset)
+        scales_offset = self._write_all(f"{name}.scales", [piece.scales for piece in pieces])
+        zero_points_offset = self._write_all(f"{name}.zero_points", [piece.zero_points for piece in pieces])
+        self._write_all(f"{name}.offsets", [piece.offsets for piece in pieces])
+        if layout.kind == "rows":
             self.file.add(f"{name}.zeros", np.zeros(weights.num_rows, np.int8))
         if weights.has_bias:
             self.file.add(f"{name}.bias", weights.bias())
-        return Stored(offset, scales_offset)
+        return Stored(offset, scales_offset, zero_points_offset)
 
-    def describe_as_table(self, name: str, weights: Matrix, stored: Stored) -> tuple[str, str]:
-        """Declares the packed rows and their scales a second time, in the shapes that an embedding look-up wants."""
-        (num_blocks, block_bytes), rows = self._row_shape(weights), weights.num_rows
-        table_shape, scales_shape = (rows, num_blocks * block_bytes), (rows, num_blocks)
-        table = self.file.describe(f"{name}.table", np.dtype(np.uint8), table_shape, stored.offset)
-        scales = self.file.describe(f"{name}.table_scales", np.dtype(np.float32), scales_shape, stored.scales_offset)
-        return table, scales
+    def _write_all(self, name: str, arrays: list[NDArray[np.float32] | None] | list[NDArray[np.uint8] | None]) -> int:
+        """Stores the arrays one behind the other, if there are any; returns where they begin."""
+        present = [array for array in arrays if array is not None]
+        if not present:
+            return 0
+        offset = self.file.begin()
+        for array in present:
+            self.file.append(array)
+        shape = (sum(len(array) for array in present), *present[0].shape[1:])
+        self.file.describe(name, present[0].dtype, shape, offset)
+        return offset
 
-    def _row_shape(self, weights: Matrix) -> tuple[int, ...]:
-        if not self.recipe.block_size:
-            return (weights.num_columns,)
-        num_blocks = -(-weights.num_columns // self.recipe.block_size)
-        return (num_blocks, self.recipe.block_size * self.recipe.bits // 8)
+    def describe_as_table(self, name: str, section: Section, stored: Stored) -> tuple[str, ...]:
+        """Declares codes, scales and zero points a second time, in the shapes that an embedding look-up wants."""
+        layout, rows = section.layout, section.weights.num_rows
+        num_blocks = layout.num_blocks(section.weights.num_columns)
+        width = num_blocks * layout.block_size * layout.bits // 8
+        table = self.file.describe(f"{name}.table", np.dtype(np.uint8), (rows, width), stored.offset)
+        scales = self.file.describe(
+            f"{name}.table_scales", np.dtype(np.float32), (rows, num_blocks), stored.scales_offset
+        )
+        return (table, scales, f"{name}.zero_points") if layout.zero_points else (table, scales)
 
-    def _scales_shape(self, weights: Matrix) -> tuple[int, ...]:
-        return (weights.num_rows, self._row_shape(weights)[0]) if self.recipe.block_size else (weights.num_rows,)
-
-    def _pieces(self, weights: Matrix) -> Iterator[Piece]:
+    def _pieces(self, section: Section) -> Iterator[Packed]:
         """Packed pieces in order, a few at a time in flight."""
+        weights = section.weights
         rows_each = max(PIECE_ELEMENTS // weights.num_columns, 1)
         num_threads = os.cpu_count() or 1
         with ThreadPoolExecutor(num_threads) as pool:
-            waiting: deque[Future[Piece]] = deque()
+            waiting: deque[Future[Packed]] = deque()
             for part in weights.parts:
                 for start in range(0, part.shape[0], rows_each):
-                    waiting.append(pool.submit(self._pack, part, start, min(start + rows_each, part.shape[0])))
+                    stop = min(start + rows_each, part.shape[0])
+                    waiting.append(pool.submit(self._pack, section.layout, part, start, stop))
                     if len(waiting) > 2 * num_threads:
                         yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
 
-    def _pack(self, part: Tensor, start: int, stop: int) -> Piece:
-        rows = part.rows(start, stop)
-        if self.recipe.name == "fp32":
-            return rows, None
-        if self.recipe.name == "w8a8":
-            return quantize_rows(rows)
-        return quantize_blocks(rows, self.recipe.bits, self.recipe.block_size)
+    def _pack(self, layout: Layout, part: Tensor, start: int, stop: int) -> Packed:
+        if self.recipe.name == "source" and part.packed:
+            return part.packed.rows(start, stop)
+        return pack(part.rows(start, stop), layout)

@@ -34,8 +34,38 @@ class TensorNames:
 
 
 @dataclass(frozen=True, slots=True)
+class ParityReport:
+    """How near a graph's logits came, on `num_tokens` of a text sample, to its source's and to its own.
+
+    Against the source, None where that was not at hand: mean and maximum Kullback-Leibler divergence of the source's
+    next-token distribution from the graph's, in nats; the part of the positions with the same most probable token; and
+    the source's perplexity. `reference` says what computed the source's logits.
+
+    Against itself, each the maximum absolute difference of two logits: blocks after a cache and one uncached pass,
+    blocks and single tokens, blocks before and after a rollback over other tokens. `largest_logit` is the maximum
+    magnitude. Nothing was measured if `verified` is false.
+    """
+
+    verified: bool
+    num_tokens: int = 0
+    reference: str | None = None
+    mean_kl: float | None = None
+    max_kl: float | None = None
+    top1_agreement: float | None = None
+    perplexity: float | None = None
+    reference_perplexity: float | None = None
+    cached_equals_uncached: float | None = None
+    block_equals_single: float | None = None
+    after_rollback: float | None = None
+    largest_logit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """One model of a bundle: where its graph is, what its caches look like, and where it came from."""
+    """One model of a bundle: where its graph is, what its caches look like, and where it came from.
+
+    `parity` is None in bundles of releases that measured none.
+    """
 
     graph: str
     family: str
@@ -48,6 +78,7 @@ class ModelEntry:
     source: Mapping[str, str]
     cache_dtype: str = "float32"
     tensors: TensorNames = field(default_factory=TensorNames)
+    parity: ParityReport | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "num_kv_heads", "head_dim", "vocab_size", "max_positions"):
@@ -92,6 +123,11 @@ class Manifest:
     files: Mapping[str, FileEntry]
     draft: ModelEntry | None = None
     masked_draft_ids: tuple[int, ...] = ()
+
+    @property
+    def models(self) -> dict[str, ModelEntry]:
+        """The models that there are by role, `target` and `draft`."""
+        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +184,5 @@ def _manifest(values: Mapping[str, Any]) -> Manifest:
 
 
 def _model(values: Mapping[str, Any]) -> ModelEntry:
-    return ModelEntry(**{**values, "tensors": TensorNames(**values["tensors"])})
+    parity = ParityReport(**values["parity"]) if values.get("parity") else None
+    return ModelEntry(**{**values, "tensors": TensorNames(**values["tensors"]), "parity": parity})

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pilotfish.runtime.doctor import doctor
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.errors import OptionError, PilotfishError
 from pilotfish.runtime.flags import GenerationFlags, LoadFlags, expanded
@@ -59,9 +60,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `generate` and `chat` to the program."""
+    """Adds `generate`, `chat` and `doctor` to the program."""
     app.command()(expanded(generate))
     app.command()(expanded(chat))
+    app.command()(doctor)
 
 
 def generate(

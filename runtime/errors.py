@@ -5,6 +5,7 @@ PilotfishError
 ├── BundleError            a bundle that is missing, damaged, or of another format version
 ├── CheckpointError        a source model that cannot be read, or of an unsupported kind
 ├── PairingError           draft and target do not share a vocabulary
+├── ParityError            an exported graph that is too far from its source, or not consistent with itself
 ├── ContextOverflowError   a prompt that does not fit the context
 ├── TemplateError          a chat template that fails or tries to escape its sandbox
 ├── OptionError            an option whose value is out of range or unknown
@@ -37,6 +38,10 @@ class CheckpointError(PilotfishError):
 
 class PairingError(PilotfishError):
     """Draft and target do not share a vocabulary."""
+
+
+class ParityError(PilotfishError):
+    """An exported graph is too far from its source weights, or its passes do not agree with each other."""
 
 
 class ContextOverflowError(PilotfishError):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,17 @@ from pilotfish.runtime.errors import DownloadError
 from support.tiny_models import tiny_bundle
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Calibrations of tiny models are no use to anybody, so they stay out of the user's cache folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PILOTFISH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_bundle(tmp_path_factory.mktemp("tiny"))
+    return tiny_bundle(tmp_path_factory.mktemp("tiny"), verify=True)
 
 
 @pytest.fixture(scope="session")

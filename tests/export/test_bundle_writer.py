@@ -15,10 +15,11 @@ import pytest
 
 from pilotfish.export.bundle_writer import Source, write_bundle
 from pilotfish.export.checkpoint import Checkpoint
+from pilotfish.export.graph import build_decoder
 from pilotfish.export.quantize import parse_recipe
-from pilotfish.runtime.bundle import load_bundle
-from pilotfish.runtime.errors import OptionError, PairingError, StorageError
-from support.tiny_models import CONFIG, tiny_bundle, tiny_checkpoint, tiny_weights
+from pilotfish.runtime.bundle import ParityReport, load_bundle
+from pilotfish.runtime.errors import DeviceError, OptionError, PairingError, ParityError, StorageError
+from support.tiny_models import CONFIG, perturbed, tiny_bundle, tiny_checkpoint, tiny_weights
 
 FP32 = parse_recipe("fp32")
 
@@ -36,7 +37,8 @@ def renamed_tokens(checkpoint: Checkpoint, number: int) -> Checkpoint:
 
 
 def test_progress_reaches_the_whole(tmp_path: Path):
-    seen: dict[str, list[tuple[int, int]]] = {"target": [], "draft": []}
+    names = [f"{work} {role}" for work in ("exporting", "verifying") for role in ("target", "draft")]
+    seen: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
     source = Source(tiny_checkpoint(), FP32)
     write_bundle(source, source, tmp_path / "bundle", lambda what, done, total: seen[what].append((done, total)))
     for steps in seen.values():
@@ -117,3 +119,50 @@ def test_the_manifest_says_what_was_exported(tmp_path: Path):
     assert manifest.tokenizer.end_token_ids == (1,)
     assert manifest.tokenizer.eos_token == "<|end|>"
     assert manifest.tokenizer.num_tokens < 320
+    assert manifest.target.parity.verified
+    assert 0 < manifest.target.parity.mean_kl < manifest.draft.parity.mean_kl
+
+
+def wrong_graph(checkpoint: Checkpoint, *arguments: object) -> str:
+    """The graph of the same model with other weights."""
+    other = tiny_checkpoint(checkpoint.config, perturbed(tiny_weights(checkpoint.config), 0.1))
+    return build_decoder(other, *arguments)
+
+
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8"])
+def test_a_graph_that_is_too_far_from_its_source_is_refused_and_nothing_left(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("pilotfish.export.bundle_writer.build_decoder", wrong_graph)
+    with pytest.raises(ParityError, match=r"the target is too far from its source: mean KL .* --skip-verify"):
+        write_bundle(Source(tiny_checkpoint(), parse_recipe(recipe)), None, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_draft_that_is_too_far_from_its_source_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    calls: list[Checkpoint] = []
+
+    def second_wrong(checkpoint: Checkpoint, *arguments: object) -> str:
+        calls.append(checkpoint)
+        return (build_decoder if len(calls) == 1 else wrong_graph)(checkpoint, *arguments)
+
+    monkeypatch.setattr("pilotfish.export.bundle_writer.build_decoder", second_wrong)
+    source = Source(tiny_checkpoint(), FP32)
+    with pytest.raises(ParityError, match="the draft is too far"):
+        write_bundle(source, source, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_skipped_verification_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pilotfish.export.bundle_writer.build_decoder", wrong_graph)
+    source = Source(tiny_checkpoint(), FP32)
+    manifest = load_bundle(write_bundle(source, source, tmp_path / "bundle", verify=False)).manifest
+    assert [model.parity for model in manifest.models.values()] == [ParityReport(verified=False)] * 2
+
+
+def test_without_onnxruntime_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(DeviceError, match="pip install"):
+        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+    write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle", verify=False)

@@ -23,7 +23,7 @@ def console() -> Console:
 
 def test_drafted_text_is_underlined_and_the_rest_is_not(engine: Engine):
     screen = console()
-    chunks = list(engine.generate("the pilot fish", GenerationOptions(max_tokens=24)))
+    chunks = list(engine.generate("the pilot fish", GenerationOptions(max_tokens=24, draft="model")))
     text, token_ids, finish_reason = print_stream(screen, chunks)
     printed = screen.file.getvalue()
     assert text == "".join(chunk.text for chunk in chunks)
@@ -36,7 +36,7 @@ def test_drafted_text_is_underlined_and_the_rest_is_not(engine: Engine):
 
 def test_the_last_line_compares_with_the_target_alone(engine: Engine):
     screen = console()
-    demo(engine, "the pilot fish", GenerationOptions(max_tokens=24), screen)
+    demo(engine, "the pilot fish", GenerationOptions(max_tokens=24, draft="model"), screen)
     last = screen.file.getvalue().strip().splitlines()[-1]
     for part in ("tokens/s", "accepted", "tokens per round", "speculation on: model", "target only", "the same output"):
         assert part in last

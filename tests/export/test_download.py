@@ -24,6 +24,8 @@ import pytest
 
 from pilotfish.export import download, hub, staging
 from pilotfish.export.download import pull, resolve_source
+from pilotfish.export.outline import find_outline, outline_of_path
+from pilotfish.export.provenance import ORIGIN_FILE, provenance_from_folder
 from pilotfish.runtime.catalog import CatalogModel, HubSource, WheelSource, load_catalog
 from pilotfish.runtime.errors import CheckpointError, DownloadError, StorageError
 
@@ -526,6 +528,7 @@ def test_near_names_are_offered(tmp_path: Path, directory: Path) -> None:
 
 
 FOLDER = {
+    "README.md": b"x",
     "config.json": b"{}",
     "generation_config.json": b"{}",
     "tokenizer.json": b"{}",
@@ -535,7 +538,6 @@ FOLDER = {
     "model.safetensors.index.json": b"{}",
 }
 UNWANTED = {
-    "README.md": b"x",
     "pytorch_model.bin": CONTENT,
     "consolidated.safetensors": CONTENT,
     "onnx/model.safetensors": CONTENT,
@@ -551,12 +553,26 @@ def test_a_hub_id_gives_a_folder_and_is_not_looked_up_again(local_hub: LocalHub,
         progress=lambda done, total: reports.append((done, total)),
         hub_endpoint=local_hub.address,
     )
+    assert provenance_from_folder(folder).to_dict() == {"repository": "owner/tiny", "revision": COMMIT}
+    (folder / ORIGIN_FILE).unlink()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == FOLDER
     assert names_in(directory) == {"owner--tiny", "owner--tiny.lock"}
     assert reports[-1] == (sum(map(len, FOLDER.values())),) * 2
     local_hub.requests.clear()
     assert resolve_source("owner/tiny", directory, hub_endpoint=local_hub.address) == folder
     assert local_hub.requests == []
+
+
+def test_an_outline_of_a_hub_id_fetches_no_weights(local_hub: LocalHub, directory: Path, tmp_path: Path) -> None:
+    from support.checkpoint_files import OPTIONS, write_folder  # the processes that import this file lack it
+
+    whole = write_folder(tmp_path / "whole", OPTIONS | {"tie_word_embeddings": True})
+    local_hub.files = {path.name: path.read_bytes() for path in whole.iterdir()}
+    outline = find_outline("owner/tiny", directory, hub_endpoint=local_hub.address)
+    assert outline == replace(outline_of_path(whole), name="owner/tiny", path=None)
+    assert not any(".safetensors HTTP" in request for request in local_hub.requests)
+    assert any("tokenizer.json HTTP" in request for request in local_hub.requests)
+    assert not directory.exists()
 
 
 def test_a_hub_folder_that_breaks_off_is_not_there(local_hub: LocalHub, directory: Path) -> None:

@@ -100,12 +100,13 @@ def tiny_checkpoint(config: DecoderConfig = CONFIG, weights: dict | None = None,
 
 
 def tiny_bundle(
-    folder: Path, recipe: str = "fp32", *, draft_noise: float | None = 0.15, config: DecoderConfig = CONFIG
-) -> Path:
+    folder: Path, recipe: str = "fp32", *, draft_noise: float | None = 0.15, config: DecoderConfig = CONFIG,
+    verify: bool = False,
+) -> Path:  # fmt: skip
     """A bundle whose draft is its target with some noise, or without a draft if `draft_noise` is None."""
     weights = tiny_weights(config)
     target = Source(tiny_checkpoint(config, weights), parse_recipe(recipe))
     draft = None
     if draft_noise is not None:
         draft = replace(target, checkpoint=tiny_checkpoint(config, perturbed(weights, draft_noise)))
-    return write_bundle(target, draft, folder / "bundle")
+    return write_bundle(target, draft, folder / "bundle", verify=verify)

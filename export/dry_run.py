@@ -1,0 +1,51 @@
+"""`export --dry-run`: whether the pair fits, and what it would take on disk and in memory."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+from rich.filesize import decimal
+
+from pilotfish.export.outline import find_outline
+from pilotfish.export.pairing import check_pair, vocabulary_of
+from pilotfish.export.quantize import Recipe
+from pilotfish.export.sizes import ExportSize, ModelSize, nearest_folder, require_room
+from pilotfish.export.text_table import text_table
+
+
+def dry_run(
+    sources: tuple[str, str | None], recipes: tuple[Recipe, Recipe], downloads: Path, context_length: int | None,
+    output: Path | None, console: Console,
+) -> None:  # fmt: skip
+    """Prints the sizes of a target and, if there is one, a draft.
+
+    Raises what an export of them would: `PairingError`, and `StorageError` if the disk of `output` has no room.
+    """
+    outlines = [find_outline(text, downloads) for text in sources if text]
+    check_pair(*(vocabulary_of(outline.tokenizer.tokenizer_json) for outline in (outlines[0], outlines[-1])))
+    size = ExportSize(*(ModelSize(outline, recipe) for outline, recipe in zip(outlines, recipes, strict=False)))
+    context_length = size.context_length(context_length)
+    console.print(_table(size, context_length), soft_wrap=True)
+    console.print(
+        f"bundle: about {decimal(size.disk_bytes)}; "
+        f"in memory at a context of {context_length} tokens: {decimal(size.memory_bytes(context_length))}",
+        soft_wrap=True,
+    )
+    if output is not None:
+        free = shutil.disk_usage(nearest_folder(output)).free
+        console.print(f"free on the disk of {output}: {decimal(free)}", soft_wrap=True)
+        require_room(output, size.disk_bytes)
+
+
+def _table(size: ExportSize, context_length: int) -> str:
+    headings = ("model", "source", "recipe", ">parameters", ">data file, bytes", ">caches", ">memory")
+    rows = []
+    for role, model in size.models.items():
+        caches = model.cache_bytes(context_length)
+        memory = decimal(model.data_bytes + caches)
+        parameters = f"{model.outline.num_parameters / 1e6:,.1f} M"
+        data_bytes = f"{model.data_bytes:,}"
+        rows.append((role, model.outline.name, str(model.recipe), parameters, data_bytes, decimal(caches), memory))
+    return text_table(headings, rows)

@@ -1,0 +1,143 @@
+"""What an export will take, told before it begins: bytes of each data file, disk space, memory at a context length.
+
+The order and the shapes of what is stored are those of `graph.py` and `weights.py`; a test exports every recipe and
+family and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from pilotfish.export.graph import PADDING_POSITIONS
+from pilotfish.export.outline import Outline
+from pilotfish.export.quantize import Layout, Recipe
+from pilotfish.export.staging import require_free_space
+from pilotfish.export.weight_file import ALIGNMENT, INLINE_BYTES
+from pilotfish.runtime.decoder import MAX_WIDTH
+from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
+from pilotfish.runtime.errors import OptionError
+
+GRAPH_BYTES = 2 << 20  # room for one model.onnx, which takes a few kilobytes a layer
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """What one model takes. `data_bytes` is the exact size of its `model.onnx.data`."""
+
+    outline: Outline
+    recipe: Recipe
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the data file, alignment included."""
+        position = 0
+        for num_bytes in _stored(self.outline, self.recipe):
+            position += -position % ALIGNMENT + num_bytes
+        return position
+
+    def cache_bytes(self, context_length: int) -> int:
+        """Bytes of keys and values that the runtime allocates for a context of so many tokens."""
+        config = self.outline.config
+        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * FLOAT_BYTES
+        return per_token * (min(context_length, config.max_positions) + MAX_WIDTH)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSize:
+    """What a bundle of a target and, if there is one, a draft takes."""
+
+    target: ModelSize
+    draft: ModelSize | None = None
+
+    @property
+    def models(self) -> dict[str, ModelSize]:
+        """The models by role."""
+        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the whole bundle: the data files exactly, the tokenizer, and room for graphs and manifest."""
+        tokenizer = self.target.outline.tokenizer
+        texts = len(tokenizer.tokenizer_json.encode()) + len((tokenizer.chat_template or "").encode())
+        return texts + sum(model.data_bytes + GRAPH_BYTES for model in self.models.values())
+
+    def memory_bytes(self, context_length: int) -> int:
+        """Bytes of weights and caches at a context length in tokens; what ONNX Runtime works with comes on top."""
+        return sum(model.data_bytes + model.cache_bytes(context_length) for model in self.models.values())
+
+    def context_length(self, wanted: int | None) -> int:
+        """`wanted`, or what the runtime takes by default; `OptionError` if the target does not allow it."""
+        most = self.target.outline.config.max_positions
+        if wanted is None:
+            return min(most, DEFAULT_CONTEXT_LENGTH)
+        if not 2 <= wanted <= most:
+            raise OptionError(f"context length {wanted} is not between 2 and the model's {most}")
+        return wanted
+
+
+def require_room(output: Path, num_bytes: int) -> None:
+    """`StorageError` unless the disk on which `output` is, or is to be made, has room for `num_bytes` more."""
+    require_free_space(nearest_folder(output), num_bytes)
+
+
+def nearest_folder(output: Path) -> Path:
+    """The folder that is there already in which `output`, and the folders above it, would be made."""
+    return next(folder for folder in output.absolute().parents if folder.is_dir())
+
+
+def _stored(outline: Outline, recipe: Recipe) -> Iterator[int]:
+    """Bytes of each tensor of the data file, in the order in which they are written."""
+    config = outline.config
+    table = (config.max_positions + PADDING_POSITIONS) * config.rope.width // 2
+    yield from _added(table * FLOAT_BYTES)
+    yield from _added(table * FLOAT_BYTES)
+    yield from _matrix(outline, recipe, (("embedding", config.vocab_size),), config.hidden_size, -1)
+    for layer in range(config.num_layers):
+        yield from _layer(outline, recipe, layer)
+    yield from _added(config.hidden_size * FLOAT_BYTES)
+    if not outline.is_tied:
+        yield from _matrix(outline, recipe, (("head", config.vocab_size),), config.hidden_size, -1)
+
+
+def _layer(outline: Outline, recipe: Recipe, layer: int) -> Iterator[int]:
+    config = outline.config
+    norm, width = config.hidden_size * FLOAT_BYTES, config.num_heads * config.head_dim
+    yield from _added(norm)
+    yield from _matrix(outline, recipe, config.qkv_parts, config.hidden_size, layer)
+    for _ in range(2 if config.qk_norm else 0):
+        yield from _added(config.head_dim * FLOAT_BYTES)
+    yield from _matrix(outline, recipe, (("o", config.hidden_size),), width, layer)
+    yield from _added(norm)
+    yield from _matrix(outline, recipe, config.gate_up_parts, config.hidden_size, layer)
+    yield from _matrix(outline, recipe, (("down", config.hidden_size),), config.intermediate_size, layer)
+
+
+def _matrix(
+    outline: Outline, recipe: Recipe, parts: tuple[tuple[str, int], ...], num_columns: int, layer: int
+) -> Iterator[int]:
+    """Bytes of a matrix of `parts`, each (stem, rows). Those that follow each other in one layout are stored as one."""
+
+    def layout(part: tuple[str, int]) -> Layout:
+        place = part[0], layer
+        if recipe.name == "source" and place in outline.layouts:
+            return outline.layouts[place]
+        return recipe.layout(*place, outline.config.num_layers)
+
+    for key, group in groupby(parts, layout):
+        section = tuple(group)
+        num_rows = sum(rows for _, rows in section)
+        yield from key.tensor_bytes(num_rows, num_columns)
+        if key.kind == "rows":  # their zero points
+            yield from _added(num_rows)
+        if any((stem, layer) in outline.biased for stem, _ in section):
+            yield from _added(num_rows * FLOAT_BYTES)
+
+
+def _added(num_bytes: int) -> Iterator[int]:
+    """A small tensor stays inside the graph."""
+    if num_bytes >= INLINE_BYTES:
+        yield num_bytes

@@ -1,0 +1,132 @@
+"""What a machine offers: versions, devices, cores, memory, disk. Facts only; `doctor.py` judges them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pilotfish.runtime.catalog import cache_dir
+from pilotfish.runtime.cuda_probe import CudaProbe, probe_cuda
+from pilotfish.runtime.errors import DeviceError
+from pilotfish.runtime.session import PROVIDERS, import_onnxruntime
+
+CGROUP = Path("/sys/fs/cgroup")
+
+# distributions that install the module `onnxruntime`
+RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn",
+            "onnxruntime-silicon", "ort-nightly", "ort-nightly-gpu")  # fmt: skip
+LIBRARIES = ("pilotfish", "numpy", "tokenizers", "jinja2", "typer", "rich")
+# extra: a distribution of it that nothing else brings
+EXTRAS = {"export": "safetensors", "grammar": "llguidance", "server": "starlette", "torch": "optimum",
+          "app": "PySide6-Essentials"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was found. `versions` has the installed distributions only; None stands for what could not be told.
+
+    `num_cores` is what the system has, `num_usable_cores` what this process may use. `cache_fault` is empty if the
+    cache folder can be written.
+    """
+
+    python: str
+    system: str
+    versions: Mapping[str, str]
+    providers: tuple[str, ...]
+    import_fault: str
+    cuda: CudaProbe | None
+    num_cores: int
+    num_usable_cores: int
+    free_memory_bytes: int | None
+    cache: str
+    cache_free_bytes: int | None
+    cache_fault: str
+
+
+def collect() -> Facts:
+    """Looks at this machine. Changes nothing but that a file is made in the cache folder and deleted again."""
+    providers, import_fault = _providers()
+    cache = cache_dir()
+    existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
+    return Facts(
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        versions=_versions((*LIBRARIES, *RUNTIMES, *EXTRAS.values())),
+        providers=providers,
+        import_fault=import_fault,
+        cuda=probe_cuda() if PROVIDERS["cuda"] in providers else None,
+        num_cores=os.cpu_count() or 1,
+        num_usable_cores=num_usable_cores(CGROUP),
+        free_memory_bytes=free_memory_bytes(Path("/proc/meminfo"), CGROUP),
+        cache=str(cache),
+        cache_free_bytes=shutil.disk_usage(existing).free,
+        cache_fault=write_fault(existing),
+    )
+
+
+def _providers() -> tuple[tuple[str, ...], str]:
+    """What ONNX Runtime lists, or why it cannot be asked."""
+    try:
+        return tuple(import_onnxruntime().get_available_providers()), ""
+    except (
+        DeviceError,
+        AttributeError,
+    ) as error:  # of two wheels over each other, a module without contents may remain
+        return (), str(error.__cause__ or error)
+
+
+def _versions(names: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def num_usable_cores(cgroup: Path) -> int:
+    """Cores that this process may use, by its affinity and by the quota of its container."""
+    num_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    quota, _, period = _text(cgroup / "cpu.max").partition(" ")
+    if quota.isdecimal() and period.isdecimal():
+        return min(num_cores, max(int(quota) // int(period), 1))
+    return num_cores
+
+
+def free_memory_bytes(meminfo: Path, cgroup: Path) -> int | None:
+    """Bytes that this process can still get, by Linux's `/proc/meminfo` and the limit of its container.
+
+    None where there is no such file.
+    """
+    rows = (row.split() for row in _text(meminfo).splitlines())
+    free = next((int(row[1]) * 1024 for row in rows if row[0] == "MemAvailable:"), None)
+    limit, used = _text(cgroup / "memory.max"), _text(cgroup / "memory.current")
+    if free is not None and limit.isdecimal() and used.isdecimal():
+        return max(min(free, int(limit) - int(used)), 0)
+    return free
+
+
+def write_fault(folder: Path) -> str:
+    """Why no file can be made in `folder`; empty if one can. The file is deleted again."""
+    probe = folder / f".pilotfish-doctor-{os.getpid()}"
+    try:
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        return f"{folder} cannot be written: {error.strerror or error}"
+    return ""
+
+
+def _text(path: Path) -> str:
+    """What a file of the system says; empty where there is none."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
