@@ -44,6 +44,7 @@ def main() -> None:
     ratios: dict[str, list[float]] = {rule: [] for rule in RULES}
     num_equal = 0
     with pilotfish.load(arguments.bundle) as engine:
+        draft = "model" if engine.bundle.manifest.draft else "suffix"
         for prompt in prompts:
             for seed in range(arguments.seeds):
 
@@ -55,7 +56,7 @@ def main() -> None:
 
                 expected, alone = run(engine, prompt["text"], options("seed", "off"))
                 for rule in RULES:
-                    tokens, found = run(engine, prompt["text"], options(rule, "auto"))
+                    tokens, found = run(engine, prompt["text"], options(rule, draft))
                     stats[rule].append(found)
                     ratios[rule].append(found.tokens_per_s / alone.tokens_per_s)
                     num_equal += rule == "seed" and tokens == expected

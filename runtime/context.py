@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pilotfish.runtime.decoder import Decoder
+from pilotfish.runtime.drafters.proposal import Drafter
 
 
 class Context:
     """What a conversation is to the engine: `committed`, the only source of truth, and caches that follow it.
 
-    `near_tie_margin` is the lead in logits below which rounding may decide; 0 in exact mode, where it cannot.
+    `drafters`, by name, follow `committed` too. `max_width` is the most rows of a verification. `near_tie_margin` is
+    the lead in logits below which rounding may decide; 0 in exact mode, where it cannot.
     """
 
-    def __init__(self, target: Decoder, draft: Decoder | None = None, near_tie_margin: float = 0.0) -> None:
-        """Starts with nothing committed."""
+    def __init__(self, target: Decoder) -> None:
+        """Starts with nothing committed, no draft and no drafters."""
         self.target = target
-        self.draft = draft
-        self.near_tie_margin = near_tie_margin
+        self.draft: Decoder | None = None
+        self.max_width = 1
+        self.near_tie_margin = 0.0
+        self.drafters: dict[str, Drafter] = {}
         self.committed: list[int] = []
         self.cancelled = False
 
@@ -35,6 +39,8 @@ class Context:
             shared += 1
         for decoder in self.decoders.values():
             decoder.rollback(min(decoder.length, shared))
+        for drafter in self.drafters.values():
+            drafter.rollback(shared)
         self.committed = list(token_ids)
 
     def cancel(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -11,14 +13,16 @@ import numpy as np
 
 from pilotfish.runtime.bundle import MANIFEST, Bundle, ModelEntry, load_bundle
 from pilotfish.runtime.cache_file import restore_caches, save_caches
+from pilotfish.runtime.calibration import calibrate, keep_calibration, kept_calibration
 from pilotfish.runtime.context import Context
+from pilotfish.runtime.controller import Controller, Fixed, Policy
 from pilotfish.runtime.decoder import Decoder
+from pilotfish.runtime.drafters.cascade import CascadeDrafter
 from pilotfish.runtime.drafters.lookup import LookupDrafter
 from pilotfish.runtime.drafters.model import ModelDrafter
-from pilotfish.runtime.drafters.proposal import Drafter
+from pilotfish.runtime.drafters.suffix import SuffixDrafter
 from pilotfish.runtime.errors import Cancelled, ContextOverflowError, OptionError
-from pilotfish.runtime.exactness import exact_width, near_tie_margin
-from pilotfish.runtime.generation import MAX_DRAFT_TOKENS, Chunk, GenerationOptions
+from pilotfish.runtime.generation import Chunk, GenerationOptions
 from pilotfish.runtime.grammar import GrammarCompiler
 from pilotfish.runtime.metrics import Stats
 from pilotfish.runtime.sampling import Sampler
@@ -38,14 +42,14 @@ class Engine:
     def __init__(
         self, bundle: Bundle, *, device: str = "cpu", draft_device: str | None = None,
         context_length: int | None = None, num_threads: int | None = None, exact: bool = True,
-        cancelled: threading.Event | None = None,
+        remembers: bool = False, cancelled: threading.Event | None = None,
     ) -> None:  # fmt: skip
         """See `load`."""
         manifest = bundle.manifest
         self.bundle = bundle
         self.tokenizer = Tokenizer(bundle)
         self.context_length = _context_length(manifest.target, context_length)
-        self._devices = (device, draft_device or device)
+        self._setup = f"devices {device} and {draft_device or device}, {num_threads or 'all'} threads"
         self._vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
         self._grammars = GrammarCompiler(self.tokenizer, self._vocab_size)
         self._stream: Stream | None = None
@@ -60,22 +64,41 @@ class Engine:
 
         # Two sessions whose idle threads both wait busily slow each other where cores are few.
         self._context = Context(decoder(manifest.target, device, self.context_length, spin=manifest.draft is None))
-        self._drafters: dict[str, Drafter] = {"lookup": LookupDrafter(self._vocab_size)}
         try:
             if manifest.draft is not None:
                 context = min(self.context_length, manifest.draft.max_positions)
-                self._context.draft = decoder(manifest.draft, self._devices[1], context, spin=True)
-                drafter = ModelDrafter(self._context.draft, self._vocab_size, manifest.masked_draft_ids)
-                self._drafters["model"] = drafter
-            if exact:
-                self._context.target.min_width = exact_width(self._context.target, MAX_DRAFT_TOKENS + 1)
-            else:
-                self._context.near_tie_margin = near_tie_margin(self._context.target, MAX_DRAFT_TOKENS + 1)
+                self._context.draft = decoder(manifest.draft, draft_device or device, context, spin=True)
+            self._calibrate(exact)
             if cancelled is not None and cancelled.is_set():
                 raise Cancelled(f"loading {bundle.path} was cancelled")
         except BaseException:
             self.close()
             raise
+        self._controller = self._add_drafters(remembers)
+
+    def _calibrate(self, exact: bool) -> None:
+        """Takes what was measured here before, or measures it now."""
+        context, fingerprint = self._context, f"{self._fingerprint()}, {'exact' if exact else 'fast'}"
+        calibration = kept_calibration(fingerprint)
+        if calibration is None:
+            calibration = calibrate(context.target, context.draft, exact=exact)
+            keep_calibration(fingerprint, calibration)
+        context.target.min_width = calibration.exact_width if exact else 1
+        context.near_tie_margin = 0.0 if exact else calibration.near_tie_margin
+        context.max_width = calibration.max_width
+        self.calibration = calibration
+
+    def _add_drafters(self, remembers: bool) -> Controller:
+        context, manifest = self._context, self.bundle.manifest
+        suffix, model = SuffixDrafter(self._vocab_size, remembers=remembers), None
+        context.drafters = {"lookup": LookupDrafter(self._vocab_size), "suffix": suffix}
+        if context.draft is not None:
+            model = ModelDrafter(context.draft, self._vocab_size, manifest.masked_draft_ids)
+            context.drafters["model"] = model
+        order = [drafter for drafter in (suffix, model) if drafter is not None]
+        context.drafters["cascade"] = CascadeDrafter(order, self._vocab_size)
+        costs = self.calibration
+        return Controller(costs.target_costs, costs.draft_costs, suffix, model)
 
     @property
     def stats(self) -> Stats:
@@ -100,11 +123,11 @@ class Engine:
                 f"the prompt is {len(token_ids)} tokens long and the context holds {self.context_length}; shorten the "
                 f"prompt, or load with a longer context (the model allows {self.bundle.manifest.target.max_positions})"
             )
-        drafter, reason = self._choose_drafter(options)
+        policy = self._policy(options)
         sampler = self._sampler(options, len(token_ids))
         self._end_running()
         self._context.resume()
-        self._stream = Stream(self._context, self.tokenizer, token_ids, options, sampler, drafter, reason)
+        self._stream = Stream(self._context, self.tokenizer, token_ids, options, sampler, policy)
         self._running = self._stream.chunks()
         return self._running
 
@@ -144,19 +167,24 @@ class Engine:
         constraint = self._grammars.constraint(options.grammar) if options.grammar else None
         return Sampler(params, num_prompt_tokens, self.tokenizer.end_token_ids, noise_seed, constraint)
 
-    def _choose_drafter(self, options: GenerationOptions) -> tuple[Drafter | None, str]:
+    def _policy(self, options: GenerationOptions) -> Policy:
+        most = self._context.max_width - 1
+        if options.num_draft_tokens > most:
+            raise OptionError(f"num_draft_tokens is {options.num_draft_tokens}; here it must lie between 1 and {most}")
+        if options.draft == "auto":
+            return self._controller
         if options.draft == "off":
-            return None, "off: switched off by the caller"
-        if options.draft == "model" and "model" not in self._drafters:
+            return Fixed(None, 0, "off: switched off by the caller")
+        if options.draft == "model" and "model" not in self._context.drafters:
             raise OptionError("this bundle has no draft model; use draft lookup, or export it again with --draft")
-        name = options.draft if options.draft != "auto" else "model" if "model" in self._drafters else "lookup"
-        return self._drafters[name], f"on: {name}, up to {options.num_draft_tokens} tokens a round"
+        drafter, number = self._context.drafters[options.draft], options.num_draft_tokens
+        return Fixed(drafter, number, f"on: {options.draft}, {number} tokens a round, as the caller asked")
 
     def _fingerprint(self) -> str:
         """What must be the same for cached numbers to mean the same, bit for bit."""
         digest = hashlib.sha256((self.bundle.path / MANIFEST).read_bytes()).hexdigest()
         version = import_onnxruntime().__version__
-        return f"bundle {digest[:16]}, devices {' and '.join(self._devices)}, ONNX Runtime {version}"
+        return f"bundle {digest[:16]}, {self._setup}, ONNX Runtime {version}, {platform.machine()} {os.cpu_count()}"
 
     def _end_running(self) -> None:
         if self._running is not None:
@@ -172,7 +200,7 @@ class Engine:
 def load(
     path: str | Path, *, device: str = "cpu", draft_device: str | None = None,
     context_length: int | None = None, num_threads: int | None = None, exact: bool = True,
-    cancelled: threading.Event | None = None,
+    remembers: bool = False, cancelled: threading.Event | None = None,
 ) -> Engine:  # fmt: skip
     """Loads a bundle folder.
 
@@ -180,11 +208,13 @@ def load(
     `DeviceError`, never another device. `context_length` is in tokens (default: the model's, at most 4096) and sets the
     memory of the caches. `num_threads` None means all physical cores. With `exact` greedy output is the same with and
     without speculation, token for token; without it a near-tie may fall the other way, and `stats` counts those.
+    With `remembers` the drafter that copies also copies from conversations that were left. Costs and exact widths are
+    measured at the first load on a device, and kept in the user's cache folder.
     Setting `cancelled` from another thread ends the loading with the error `Cancelled`.
     """
     return Engine(
         load_bundle(Path(path)), device=device, draft_device=draft_device, context_length=context_length,
-        num_threads=num_threads, exact=exact, cancelled=cancelled,
+        num_threads=num_threads, exact=exact, remembers=remembers, cancelled=cancelled,
     )  # fmt: skip
 
 

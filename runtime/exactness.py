@@ -19,31 +19,35 @@ import numpy as np
 from pilotfish.runtime.decoder import Decoder, Logits
 
 PROBE_PREFIX = 40  # tokens before the compared rows, so that attention has something to add up
+MOST_WIDTHS = (17, 9)  # rows that a round may need: its drafted tokens and one more
 NOISE_ALLOWANCE = 4  # the probe sees a few rows; a generation sees thousands
 
 
-def exact_width(decoder: Decoder, max_width: int) -> int:
-    """The least width w, 2 ≤ w ≤ max_width, such that forwards of w, w + 1, …, max_width rows give bit-identical rows.
+def exact_widths(decoder: Decoder) -> tuple[int, int]:
+    """(w, most): forwards of w, w + 1, …, most rows give bit-identical rows; w ≥ 2.
 
-    Measured on `decoder`, whose cache is empty before and after. If no two widths agree the result is `max_width`:
-    all forwards then run at one width.
+    Measured on `decoder`, whose cache is empty before and after. `most` is the first of `MOST_WIDTHS` that has a `w` of
+    no more than half of it. If none has, both are the least of them: all forwards then run at one width.
     """
-    exact = max_width
-    for rows, wide in _rows_by_width(decoder, max_width):
-        if len(rows) < 2 or not np.array_equal(rows, wide):
-            break
-        exact = len(rows)
-    return exact
+    for most in MOST_WIDTHS:
+        exact = most
+        for rows, wide in _rows_by_width(decoder, most):
+            if len(rows) < 2 or not np.array_equal(rows, wide):
+                break
+            exact = len(rows)
+        if exact <= most // 2:
+            return exact, most
+    return MOST_WIDTHS[-1], MOST_WIDTHS[-1]
 
 
-def near_tie_margin(decoder: Decoder, max_width: int) -> float:
-    """A lead in logits below which rounding may have decided, when forwards of 1 to `max_width` rows are mixed.
+def near_tie_margin(decoder: Decoder) -> float:
+    """A lead in logits below which rounding may have decided, when forwards of 1 row and more are mixed.
 
     `NOISE_ALLOWANCE` times the most by which the difference of two logits of a row moved between widths, measured on
     `decoder`, whose cache is empty before and after.
     """
     moved = 0.0
-    for rows, wide in _rows_by_width(decoder, max_width):
+    for rows, wide in _rows_by_width(decoder, MOST_WIDTHS[-1]):
         change = rows - wide
         moved = max(moved, float((change.max(axis=1) - change.min(axis=1)).max()))
     return NOISE_ALLOWANCE * moved

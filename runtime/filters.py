@@ -23,6 +23,13 @@ def softmax(logits: Logits, temperature: float = 1.0) -> Probs:
     return probs
 
 
+def probability(logits: Logits, token_id: int) -> float:
+    """The probability of one token, from its row of logits (V,)."""
+    scaled = logits - logits[token_id]
+    with np.errstate(over="ignore"):
+        return float(1 / np.exp(scaled, out=scaled).sum(dtype=np.float64))
+
+
 def keep_top_k(row: Probs, top_k: int) -> None:
     """Zeroes all but the `top_k` largest of (V,), in place; of equal ones at the border the lowest ids stay."""
     if top_k >= len(row):

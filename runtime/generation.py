@@ -10,19 +10,21 @@ from pilotfish.runtime.grammar import Grammar
 from pilotfish.runtime.logprobs import TokenLogprob
 from pilotfish.runtime.sampling import SamplingParams
 
-DRAFT_CHOICES = ("auto", "model", "lookup", "off")
+DRAFT_CHOICES = ("auto", "model", "suffix", "lookup", "cascade", "off")
 LOGPROB_SOURCES = ("model", "sampler")
-MAX_DRAFT_TOKENS = 8  # exact mode compares all widths up to one more than this when a bundle is loaded
+MAX_DRAFT_TOKENS = 16  # one less than the widest forward that exact mode compares
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
     """How to generate. `max_tokens` None means up to the end of the context, `max_time_s` None without a time limit.
 
-    `draft` is `model`, `lookup`, `off`, or `auto`: the draft model if the bundle has one, else lookup. Text ends before
-    the first of the `stop` strings, which is not shown. `grammar` is what the output must match. `logprobs` asks for
-    the log-probability of each token and of that many most likely ones at its position; `logprobs_from` says whether
-    they are the model's own or what the sampling parameters made of them.
+    `draft` is `auto`: before each round what promises most by measured costs and by what was accepted so far, which may
+    be nothing; or one way with `num_draft_tokens` in every round: `model` (the draft model), `suffix` (copies what
+    followed the longest earlier match), `lookup` (the same for n-grams), `cascade` (`suffix`, then `model` where that
+    has nothing), or `off`. Text ends before the first of the `stop` strings, which is not shown. `grammar` is what the
+    output must match. `logprobs` asks for the log-probability of each token and of that many most likely ones at its
+    position; `logprobs_from` says whether they are the model's own or what the sampling parameters made of them.
     """
 
     max_tokens: int | None = 512

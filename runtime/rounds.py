@@ -7,14 +7,14 @@ case of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pilotfish.runtime.acceptance import RULES
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.drafters.proposal import Drafter, Proposal
+from pilotfish.runtime.drafters.proposal import Drafter, certain, never
 from pilotfish.runtime.filters import Logits, Probs
 from pilotfish.runtime.sampling import Sampler
 
@@ -35,7 +35,8 @@ class Round:
     """What one round added to `committed`: first `num_accepted` drafted tokens, then at most one of the target.
 
     `logits` and `probs` (num_drafted + 1, V) are the target's rows for these tokens and any rejected ones, before and
-    after the sampling filters. `logits` is a view that the next forward overwrites.
+    after the sampling filters. `logits` is a view that the next forward overwrites. `origins` says who drafted each of
+    the accepted tokens, and `drafted_by` who drafted at all; `confidences` are the proposal's.
     """
 
     token_ids: tuple[int, ...]
@@ -43,6 +44,9 @@ class Round:
     num_accepted: int
     logits: Logits
     probs: Probs
+    origins: tuple[str, ...]
+    confidences: tuple[float, ...]
+    drafted_by: str
 
 
 def play_round(
@@ -54,17 +58,18 @@ def play_round(
     limits: Limits,
     sampler: Sampler,
     rng: np.random.Generator,
+    should_stop: Callable[[Sequence[float]], bool] = never,
 ) -> Round:
     """Plays one round and appends its tokens to `committed`, in place.
 
-    Draws at most as many draft tokens as can still be emitted. Ids from `vocab_size` on, which pad the rows of logits,
+    Draws no more draft tokens than can still be emitted. Ids from `vocab_size` on, which pad the rows of logits,
     are never produced. The invariant holds afterwards, also if a forward raises; `committed` is then unchanged.
     """
     num_wanted = min(num_draft_tokens, limits.max_length - len(committed) - 1)
     try:
-        proposal = Proposal((), np.zeros((0, vocab_size), np.float32))
+        proposal = certain((), vocab_size, "")
         if drafter is not None and num_wanted > 0:
-            proposal = drafter.propose(committed, num_wanted, sampler, rng)
+            proposal = drafter.propose(committed, num_wanted, sampler, rng, should_stop)
         pending = [*committed[target.length :], *proposal.token_ids]
         logits = target.forward(pending, len(proposal.token_ids) + 1)[:, :vocab_size]
         probs = sampler.distributions(logits, committed, proposal.token_ids)
@@ -78,7 +83,10 @@ def play_round(
         if drafter is not None:
             drafter.rollback(len(committed) - 1)
     num_accepted = min(verdict.num_accepted, len(token_ids))
-    return Round(token_ids, len(proposal.token_ids), num_accepted, logits, probs)
+    return Round(
+        token_ids, len(proposal.token_ids), num_accepted, logits, probs, proposal.origins[:num_accepted],
+        proposal.confidences, proposal.origins[0] if proposal.origins else "",
+    )  # fmt: skip
 
 
 def _up_to_last(token_ids: tuple[int, ...], is_last: Callable[[int], bool]) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from pilotfish.runtime.context import Context
+from pilotfish.runtime.controller import NOBODY, Policy
 from pilotfish.runtime.decoder import MAX_WIDTH
-from pilotfish.runtime.drafters.proposal import Drafter
 from pilotfish.runtime.errors import Cancelled
 from pilotfish.runtime.filters import softmax
 from pilotfish.runtime.generation import Chunk, GenerationOptions
@@ -27,16 +27,17 @@ class Stream:
 
     def __init__(
         self, context: Context, tokenizer: Tokenizer, token_ids: Sequence[int], options: GenerationOptions,
-        sampler: Sampler, drafter: Drafter | None, speculation: str,
+        sampler: Sampler, policy: Policy,
     ) -> None:  # fmt: skip
-        """`speculation` says in words whether and why `drafter` drafts."""
-        self.stats = Stats(speculation, len(token_ids))
+        """`policy` decides before each round who drafts."""
+        self.stats = Stats(num_prompt_tokens=len(token_ids))
         self._context = context
         self._token_ids = list(token_ids)
         self._options = options
         self._sampler = sampler
-        self._drafter = drafter
+        self._policy = policy
         self._output = Output(tokenizer, options.stop)
+        self._max_draft_tokens = context.max_width - 1
         self._vocab_size = min(tokenizer.num_tokens, context.target.vocab_size)
         self._max_length = context.target.context_length
         self._stops_short = False
@@ -49,6 +50,7 @@ class Stream:
         """Runs the generation. The last chunk has the finish reason; the context is valid whenever this is left."""
         self._started = time.perf_counter()
         self._context.begin(self._token_ids)
+        self._policy.begin()
         self.stats = replace(self.stats, num_cached_tokens=self._context.target.length)
         try:
             finish_reason = self._prefill()
@@ -71,44 +73,34 @@ class Stream:
         return None
 
     def _round(self) -> Round:
-        started, (target_s, draft_s) = time.perf_counter(), self._run_s()
-        is_first = not self.stats.num_rounds
-        # The first token is what the user waits for, so the draft reads the prompt after it.
-        num_draft_tokens = 0 if is_first else self._options.num_draft_tokens
+        is_first, run_s, started = not self.stats.num_rounds, self._run_s(), time.perf_counter()
+        # The first token is what the user waits for, so nobody drafts, and the draft reads the prompt after it.
+        plan = NOBODY if is_first else self._policy.plan(self._context.committed, self._max_draft_tokens)
         round_ = play_round(
-            self._context.committed, self._context.target, self._drafter, num_draft_tokens, self._vocab_size,
-            Limits(self._max_length, self._output.commit), self._sampler, self._rng,
+            self._context.committed, self._context.target, plan.drafter, plan.num_draft_tokens, self._vocab_size,
+            Limits(self._max_length, self._output.commit), self._sampler, self._rng, plan.should_stop,
         )  # fmt: skip
-        ended, (later_target_s, later_draft_s) = time.perf_counter(), self._run_s()
-        stats = replace(
-            self.stats,
-            num_tokens=self.stats.num_tokens + len(round_.token_ids),
-            num_rounds=self.stats.num_rounds + 1,
-            num_drafted=self.stats.num_drafted + round_.num_drafted,
-            num_accepted=self.stats.num_accepted + round_.num_accepted,
-            num_near_ties=self.stats.num_near_ties + self._num_near_ties(round_),
-        )
+        num_near_ties = self._num_near_ties(round_)
+        ended, later_run_s = time.perf_counter(), self._run_s()
         if is_first:
-            self.stats = replace(stats, time_to_first_token_s=ended - self._started)
-        else:
-            self.stats = replace(
-                stats,
-                decode_s=stats.decode_s + ended - started,
-                target_s=stats.target_s + later_target_s - target_s,
-                draft_s=stats.draft_s + later_draft_s - draft_s,
-            )
+            self.stats = replace(self.stats, time_to_first_token_s=ended - self._started)
+            self.stats = self.stats.with_round(round_, num_near_ties, 0.0, 0.0, 0.0)
+            return round_
+        target_s, draft_s = later_run_s[0] - run_s[0], later_run_s[1] - run_s[1]
+        self._policy.observe(plan, round_, target_s, draft_s, ended - started - target_s - draft_s)
+        stats = self.stats.with_round(round_, num_near_ties, ended - started, target_s, draft_s)
+        self.stats = replace(stats, speculation=self._policy.speculation, target_only_s=self._policy.target_only_s)
         return round_
 
     def _chunks(self, round_: Round) -> list[Chunk]:
-        """What a round committed, drafted tokens apart from the target's; at least one chunk."""
-        texts, logprobs, split = self._output.take(), self._logprobs(round_), round_.num_accepted
+        """What a round committed, apart by who wrote it; at least one chunk."""
+        texts, logprobs, num_tokens = self._output.take(), self._logprobs(round_), len(round_.token_ids)
+        origins = [*round_.origins, "target"][:num_tokens]
+        starts = [i for i in range(num_tokens) if i == 0 or origins[i] != origins[i - 1]]
+        parts = [slice(start, stop) for start, stop in zip(starts, [*starts[1:], num_tokens], strict=True)]
         chunks = [
-            Chunk("".join(texts[part]), round_.token_ids[part], origin, logprobs=logprobs[part])
-            for part, origin in (
-                (slice(0, split), self._drafter.origin if self._drafter else ""),
-                (slice(split, len(round_.token_ids)), "target"),
-            )
-            if round_.token_ids[part]
+            Chunk("".join(texts[part]), round_.token_ids[part], origins[part.start], logprobs=logprobs[part])
+            for part in parts
         ]
         finish_reason = self._finish_reason()
         if finish_reason is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pilotfish.runtime.drafters.proposal import Proposal
+from pilotfish.runtime.drafters.proposal import Proposal, certain, never
 from pilotfish.runtime.sampling import Sampler
 
 LONGEST_NGRAM, SHORTEST_NGRAM = 4, 2
@@ -27,12 +27,11 @@ class LookupDrafter:
         num_draft_tokens: int,
         sampler: Sampler,
         rng: np.random.Generator,
+        should_stop: Callable[[Sequence[float]], bool] = never,
     ) -> Proposal:
         """What followed the latest earlier occurrence of the longest matching n-gram; certain, so rows are one-hot."""
         token_ids = tuple(continuation(np.asarray(committed), num_draft_tokens))
-        probs = np.zeros((len(token_ids), self._vocab_size), np.float32)
-        probs[np.arange(len(token_ids)), token_ids] = 1
-        return Proposal(token_ids, probs)
+        return certain(token_ids, self._vocab_size, self.origin)
 
     def rollback(self, length: int) -> None:
         """Nothing is cached."""

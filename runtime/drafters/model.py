@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.drafters.proposal import Proposal
-from pilotfish.runtime.filters import Probs
+from pilotfish.runtime.drafters.proposal import Proposal, never
+from pilotfish.runtime.filters import Probs, probability
 from pilotfish.runtime.sampling import Sampler, draw
 
 LEAST_LOGIT = -1e30  # finite, so that a row stays one where a grammar leaves nothing else
@@ -29,13 +29,23 @@ class ModelDrafter:
         self._num_shared = min(vocab_size, decoder.vocab_size)
         self._masked_ids = np.asarray([i for i in masked_ids if i < self._num_shared], np.int64)
 
+    @property
+    def length(self) -> int:
+        """Committed tokens that the draft has read."""
+        return self._decoder.length
+
     def propose(
-        self, committed: Sequence[int], num_draft_tokens: int, sampler: Sampler, rng: np.random.Generator
+        self,
+        committed: Sequence[int],
+        num_draft_tokens: int,
+        sampler: Sampler,
+        rng: np.random.Generator,
+        should_stop: Callable[[Sequence[float]], bool] = never,
     ) -> Proposal:
         """Draws the tokens in turn, each after the ones before it; none where the draft's own context ends."""
         num_tokens = max(min(num_draft_tokens, self._decoder.context_length - len(committed)), 0)
         probs: Probs = np.zeros((num_tokens, self._vocab_size), np.float32)
-        drafted: list[int] = []
+        drafted, confidences = list[int](), list[float]()
         for row in probs:
             pending = [*committed[self._decoder.length :], *drafted[max(self._decoder.length - len(committed), 0) :]]
             readable = [token_id if token_id < self._num_shared else 0 for token_id in pending]
@@ -45,7 +55,12 @@ class ModelDrafter:
             if not row.any():  # no token that the grammar allows is one of the draft's
                 break
             drafted.append(draw(row, rng))
-        return Proposal(tuple(drafted), probs[: len(drafted)])
+            if should_stop is not never:
+                confidences.append(probability(logits[0], drafted[-1]))
+                if should_stop(confidences):
+                    break
+        num_drafted = len(drafted)
+        return Proposal(tuple(drafted), probs[:num_drafted], (self.origin,) * num_drafted, tuple(confidences))
 
     def rollback(self, length: int) -> None:
         """Forgets all but the first `length` tokens, if more are cached."""

@@ -281,7 +281,7 @@ def test_a_draft_that_is_not_there_is_refused(lookup_bundle_path: Path):
     with pilotfish.load(lookup_bundle_path) as engine:
         with pytest.raises(pilotfish.OptionError, match="no draft model"):
             engine.generate("the shark", GenerationOptions(draft="model"))
-        generated(engine, "the shark", draft="auto")
+        generated(engine, "the shark", draft="lookup")
         assert engine.stats.speculation.startswith("on: lookup")
 
 
@@ -292,7 +292,7 @@ def test_a_draft_that_is_not_there_is_refused(lookup_bundle_path: Path):
         ({"draft": "fast"}, "draft is 'fast'"),
         ({"stop": ("",)}, "stop is"),
         ({"stop": "abc"}, "stop is 'abc'"),
-        ({"num_draft_tokens": 9}, "num_draft_tokens is 9"),
+        ({"num_draft_tokens": MAX_DRAFT_TOKENS + 1}, "num_draft_tokens is 17"),
     ],
 )
 def test_options_are_checked(options: dict, message: str):

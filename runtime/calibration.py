@@ -1,0 +1,96 @@
+"""What was measured about a bundle on this device: exactness and costs.
+
+Kept in the user's cache folder, not in the bundle. A bundle may be shared and read-only, and what holds on one device
+does not hold on another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.runtime.catalog import cache_dir
+from pilotfish.runtime.costs import WidthCosts, measure
+from pilotfish.runtime.decoder import Decoder
+from pilotfish.runtime.exactness import exact_widths, near_tie_margin
+
+FORMAT_VERSION = 1
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """`exact_width` and `max_width`: forwards of as many rows, and of all between, give identical bits.
+
+    `near_tie_margin` is a lead in logits below which rounding may decide if narrower forwards are mixed in. The costs
+    are those of the padded forwards that exact mode runs, or of the bare ones.
+    """
+
+    exact_width: int
+    max_width: int
+    near_tie_margin: float
+    target_costs: WidthCosts
+    draft_costs: WidthCosts | None
+
+
+def calibrate(target: Decoder, draft: Decoder | None, *, exact: bool) -> Calibration:
+    """Measures; takes some thirty forwards of the target. The caches are empty before and after.
+
+    In exact mode it leaves the target padding its forwards to the exact width.
+    """
+    exact_width, max_width = exact_widths(target)
+    margin = near_tie_margin(target)
+    target.min_width = exact_width if exact else 1
+    return Calibration(exact_width, max_width, margin, measure(target), measure(draft) if draft else None)
+
+
+def kept_calibration(fingerprint: str) -> Calibration | None:
+    """What was kept for this `fingerprint`; None if there is nothing, or nothing that can be read."""
+    path = _path(fingerprint)
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["format"] != FORMAT_VERSION or kept["fingerprint"] != fingerprint:
+            return None
+        return Calibration(
+            exact_width=int(kept["exact_width"]),
+            max_width=int(kept["max_width"]),
+            near_tie_margin=float(kept["near_tie_margin"]),
+            target_costs=WidthCosts.from_dict(kept["target_s"]),
+            draft_costs=WidthCosts.from_dict(kept["draft_s"]) if kept["draft_s"] else None,
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _logger.warning("the calibration %s cannot be read and is made again: %s", path, error)
+        return None
+
+
+def keep_calibration(fingerprint: str, calibration: Calibration) -> None:
+    """Writes a calibration for later runs. Where that fails it is made again each time, which the log says."""
+    path, draft_costs = _path(fingerprint), calibration.draft_costs
+    values = {
+        "format": FORMAT_VERSION,
+        "fingerprint": fingerprint,
+        "exact_width": calibration.exact_width,
+        "max_width": calibration.max_width,
+        "near_tie_margin": calibration.near_tie_margin,
+        "target_s": calibration.target_costs.to_dict(),
+        "draft_s": draft_costs.to_dict() if draft_costs else None,
+    }
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(values, indent=1), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        _logger.warning("the calibration cannot be kept in %s: %s", path, error)
+
+
+def _path(fingerprint: str) -> Path:
+    return cache_dir() / "calibrations" / f"{hashlib.sha256(fingerprint.encode()).hexdigest()[:24]}.json"

@@ -1,0 +1,68 @@
+"""What a forward costs on this device, by its width; measured once and followed while running."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+
+from pilotfish.runtime.decoder import Decoder
+
+WIDTHS = (1, 2, 3, 5, 9, 17)
+REPEATS = 3
+FOLLOWED = 0.1  # the weight of a new measurement
+
+
+class WidthCosts:
+    """Seconds of a model's forward, by the number of its tokens."""
+
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        """`seconds` by width; widths between are interpolated, wider ones extrapolated. At least one entry."""
+        self._seconds = dict(seconds)
+
+    def seconds(self, width: int) -> float:
+        """The expected duration of a forward of `width` tokens, in seconds."""
+        if width in self._seconds:
+            return self._seconds[width]
+        known = sorted(self._seconds)
+        if len(known) == 1:
+            return self._seconds[known[0]]
+        above = min(range(1, len(known)), key=lambda i: (known[i] < width, abs(known[i] - width)))
+        low, high = known[above - 1], known[above]
+        slope = (self._seconds[high] - self._seconds[low]) / (high - low)
+        return max(self._seconds[low] + slope * (width - low), 1e-9)
+
+    def observe(self, width: int, seconds: float) -> None:
+        """Takes a measurement made while generating; an outlier counts as twice, or half, of what was expected."""
+        expected = self.seconds(width)
+        within = min(max(seconds, expected / 2), expected * 2)
+        ratio = 1 + FOLLOWED * (within / expected - 1)
+        # What slows one width down, a longer context or a busy machine, slows the others down too.
+        for known in self._seconds:
+            self._seconds[known] *= ratio
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, float]) -> WidthCosts:
+        """The costs that `to_dict` gave; `ValueError` if they are none."""
+        seconds = {int(width): float(value) for width, value in values.items()}
+        if not seconds or min(seconds) < 1 or not all(0 < value < float("inf") for value in seconds.values()):
+            raise ValueError(f"{dict(values)} are not durations by width")
+        return cls(seconds)
+
+    def to_dict(self) -> dict[str, float]:
+        """Seconds by width, ready for JSON."""
+        return {str(width): seconds for width, seconds in sorted(self._seconds.items())}
+
+
+def measure(decoder: Decoder, widths: Sequence[int] = WIDTHS, repeats: int = REPEATS) -> WidthCosts:
+    """Times forwards of each width that there is room for, by turns; medians. The cache is as before."""
+    before, room = decoder.length, decoder.context_length - decoder.length
+    found: dict[int, list[float]] = {width: [] for width in widths if width <= room}
+    for repeat in range(repeats + 1):
+        for width, seconds in found.items():
+            started = time.perf_counter()
+            decoder.forward([0] * width, 1)
+            if repeat:  # the first turn binds and warms up
+                seconds.append(time.perf_counter() - started)
+            decoder.rollback(before)
+    return WidthCosts({width: statistics.median(seconds) for width, seconds in found.items()})
