@@ -7,22 +7,19 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from pilotfish.export.checkpoint import Checkpoint
-from pilotfish.export.graph import build_decoder
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.parity import check, measure_model
-from pilotfish.export.quantize import Recipe
-from pilotfish.export.staging import disk_errors, require_free_space
+from pilotfish.export.sources import Source
+from pilotfish.export.staging import disk_errors, require_room
 from pilotfish.export.tokenizer_files import TokenizerFiles
 from pilotfish.runtime.bundle import (
     MANIFEST,
     FileEntry,
     Manifest,
-    ModelEntry,
     ParityReport,
     TokenizerEntry,
     load_bundle,
@@ -33,26 +30,6 @@ from pilotfish.runtime.session import import_onnxruntime
 
 # called with what is being done, such as "exporting target", the weights done so far, and all weights of it
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An open checkpoint and the recipe it is to be stored with."""
-
-    checkpoint: Checkpoint
-    recipe: Recipe
-
-    @property
-    def num_weights(self) -> int:
-        """Elements of the projections, the embedding and the head, as the checkpoint stores them."""
-        shapes = (tensor.shape for tensor in self.checkpoint.tensors.values())
-        return sum(shape[0] * shape[1] for shape in shapes if len(shape) == 2)
-
-    @property
-    def num_bytes(self) -> int:
-        """Upper estimate of the exported size."""
-        scale_bits = 32 / self.recipe.block_size if self.recipe.block_size else 0.1
-        return int(self.num_weights * (self.recipe.bits + scale_bits) / 8) + (16 << 20)
 
 
 def write_bundle(
@@ -73,12 +50,12 @@ def write_bundle(
         import_onnxruntime()  # better missed now than after minutes of work
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
-    texts = vocabulary_of(target.checkpoint.tokenizer.tokenizer_json)
+    texts = vocabulary_of(target.tokenizer.tokenizer_json)
     masked_ids: tuple[int, ...] = ()
     if draft is not None:
-        masked_ids = check_pair(texts, vocabulary_of(draft.checkpoint.tokenizer.tokenizer_json)).masked_ids
+        masked_ids = check_pair(texts, vocabulary_of(draft.tokenizer.tokenizer_json)).masked_ids
     models = {"target": target} | ({"draft": draft} if draft else {})
-    num_bytes = sum(source.num_bytes for source in models.values())
+    num_bytes = sum(_num_bytes(source) for source in models.values())
     with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
         manifest = _write_files(folder, models, texts, masked_ids, progress)
         _write_manifest(folder, manifest)
@@ -98,10 +75,10 @@ def _write_files(
     entries, files = {}, {}
     for role, source in models.items():
         (folder / role).mkdir()
-        digest = _write_model(folder / role, role, source, progress)
+        digest, entry = source.write(folder / role, _counting(progress, f"exporting {role}", source))
         files[f"{role}/model.onnx.data"] = digest
-        entries[role] = _model_entry(role, source)
-    tokenizer = _write_tokenizer(folder, models["target"].checkpoint.tokenizer, texts)
+        entries[role] = replace(entry, graph=f"{role}/{entry.graph}", source=_origin(source.path))
+    tokenizer = _write_tokenizer(folder, models["target"].tokenizer, texts)
     return Manifest(
         created_by=f"pilotfish {version('pilotfish')}",
         target=entries["target"],
@@ -112,14 +89,10 @@ def _write_files(
     )
 
 
-def _write_model(folder: Path, role: str, source: Source, progress: Progress) -> str:
-    return build_decoder(source.checkpoint, source.recipe, folder, _counting(progress, f"exporting {role}", source))
-
-
 def _verified(folder: Path, role: str, source: Source, progress: Progress) -> ParityReport:
     bundle, what = load_bundle(folder), f"verifying {role}"
     model = bundle.manifest.models[role]
-    report = measure_model(bundle, model, source.checkpoint, _counting(progress, what, source))
+    report = measure_model(bundle, model, source, _counting(progress, what, source))
     check(report, source.recipe, role)
     progress(what, source.num_weights, source.num_weights)
     return report
@@ -140,19 +113,15 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
     (folder / MANIFEST).write_text(manifest_to_json(manifest), encoding="utf-8")
 
 
-def _model_entry(role: str, source: Source) -> ModelEntry:
-    config, path = source.checkpoint.config, source.checkpoint.path
-    return ModelEntry(
-        graph=f"{role}/model.onnx",
-        family=config.family,
-        num_layers=config.num_layers,
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        vocab_size=config.vocab_size,
-        max_positions=config.max_positions,
-        recipe=str(source.recipe),
-        source={"name": path.name} | ({"sha256": sha256_of(path)} if path.is_file() else {}),
-    )
+def _origin(path: Path) -> dict[str, str]:
+    return {"name": path.name} | ({"sha256": sha256_of(path)} if path.is_file() else {})
+
+
+def _num_bytes(source: Source) -> int:
+    """Upper estimate of the exported size."""
+    recipe = source.recipe
+    scale_bits = 32 / recipe.block_size if recipe.block_size else 0.1
+    return int(source.num_weights * (recipe.bits + scale_bits) / 8) + (16 << 20)
 
 
 def _write_tokenizer(folder: Path, files: TokenizerFiles, texts: Sequence[str | None]) -> TokenizerEntry:
@@ -181,8 +150,8 @@ def _file_entries(folder: Path, known: dict[str, str]) -> dict[str, FileEntry]:
 @contextmanager
 def _aside(output: Path, num_bytes: int) -> Iterator[Path]:
     """A hidden folder beside `output` that becomes `output` if the block succeeds and vanishes if it does not."""
+    require_room(output, num_bytes)
     output.parent.mkdir(parents=True, exist_ok=True)
-    require_free_space(output.parent, num_bytes)
     folder = output.with_name(f".{output.name}.partial")
     shutil.rmtree(folder, ignore_errors=True)  # left by an export that was killed
     folder.mkdir()

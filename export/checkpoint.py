@@ -19,7 +19,7 @@ from pilotfish.export.gguf_tokenizer import tokenizer_from_gguf
 from pilotfish.export.llama import PROJECTIONS, WEIGHT_NAMES, DecoderConfig
 from pilotfish.export.source_blocks import PackedSource, packed_source
 from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder
-from pilotfish.runtime.errors import CheckpointError
+from pilotfish.runtime.errors import CheckpointError, UnsupportedModelError
 
 Floats = NDArray[np.float32]
 
@@ -116,12 +116,17 @@ def _open_folder(path: Path) -> Checkpoint:
     tokenizer = tokenizer_from_folder(path)
     resources = ExitStack()
     try:
-        tensors = {name: t for file in _safetensors_files(path) for name, t in _open_shard(file, resources)}
+        tensors = open_safetensors(path, resources)
         _tie(path, tensors, values.get("tie_word_embeddings"))
         return Checkpoint(path, config, tokenizer, _by_stem(path, tensors, config, 1), resources)
     except BaseException:
         resources.close()
         raise
+
+
+def open_safetensors(folder: Path, resources: ExitStack) -> dict[str, Tensor]:
+    """The tensors of all shards by name, whose files `resources` closes; `CheckpointError` if a shard is missing."""
+    return {name: tensor for file in _safetensors_files(folder) for name, tensor in _open_shard(file, resources)}
 
 
 def _safetensors_files(folder: Path) -> list[Path]:
@@ -171,7 +176,7 @@ def _tie(path: Path, tensors: dict[str, Tensor], is_tied: bool | None) -> None:
 def _by_stem(
     path: Path, tensors: Mapping[str, Tensor], config: DecoderConfig, name_format: int
 ) -> dict[tuple[str, int, str], Tensor]:
-    """The tensors by stem, layer and part; `CheckpointError` on one that the decoder would leave unused."""
+    """The tensors by stem, layer and part; `UnsupportedModelError` on one that the decoder would leave unused."""
     found, used = {}, set()
     biased = PROJECTIONS if config.biased is None else config.biased
     for stem in config.stems:
@@ -185,7 +190,7 @@ def _by_stem(
     unused = sorted(name for name in tensors.keys() - used if not name.endswith("rotary_emb.inv_freq"))
     if unused:
         others = f" and {len(unused) - 1} others" if len(unused) > 1 else ""
-        raise CheckpointError(
+        raise UnsupportedModelError(
             f"{path}: {unused[0]}{others} would be left unused by a {config.family} decoder of {config.num_layers} "
             "layers as configured; the model computes something that is not supported"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated
 
@@ -59,15 +59,13 @@ def export(
 ) -> None:
     """Turns a target, and a draft if there is one, into a bundle."""
     need_export_extra()
-    from pilotfish.export.bundle_writer import Source, write_bundle
-    from pilotfish.export.checkpoint import open_checkpoint
+    from pilotfish.export.bundle_writer import write_bundle
     from pilotfish.export.download import resolve_source
     from pilotfish.export.dry_run import dry_run
-    from pilotfish.export.outline import outline_of
     from pilotfish.export.parity import summary
     from pilotfish.export.progress import ExportProgress
     from pilotfish.export.quantize import parse_recipe
-    from pilotfish.export.sizes import ExportSize, ModelSize, require_room
+    from pilotfish.export.sources import Source, open_source
 
     recipes = parse_recipe(quant), parse_recipe(draft_quant or quant)
     if dry:
@@ -83,11 +81,9 @@ def export(
 
         def source(text: str, number: int) -> Source:
             path = resolve_source(text, downloads_dir(), progress=progress.bytes_of(f"fetching {text}"))
-            return Source(resources.enter_context(open_checkpoint(path)), recipes[number])
+            return resources.enter_context(closing(open_source(path, recipes[number])))
 
         sources = source(target, 0), source(draft, 1) if draft else None
-        sizes = (ModelSize(outline_of(each.checkpoint), each.recipe) for each in sources if each)
-        require_room(output, ExportSize(*sizes).disk_bytes)
         write_bundle(*sources, output, progress.weights, verify=not skip_verify)
     for role, model in load_bundle(output).manifest.models.items():
         print(f"{role} {model.recipe}: {summary(model.parity)}", file=sys.stderr)  # noqa: T201
@@ -102,19 +98,24 @@ def verify(
     """Checks a bundle: its files, and whether its graphs agree with themselves and with sources that are given."""
     need_export_extra()
     from pilotfish.export import verification
-    from pilotfish.export.checkpoint import open_checkpoint
     from pilotfish.export.download import resolve_source
     from pilotfish.export.progress import ExportProgress
+    from pilotfish.export.quantize import parse_recipe
+    from pilotfish.export.sources import open_source
 
     loaded = load_bundle(bundle)
     verification.check_files(loaded)
     given = {role: text for role, text in (("target", target), ("draft", draft)) if text}
+    verification.check_roles(loaded, given)
     with ExitStack() as resources, ExportProgress(Console(stderr=True)) as progress:
         paths = {
             role: resolve_source(text, downloads_dir(), progress=progress.bytes_of(f"fetching {text}"))
             for role, text in given.items()
         }
-        sources = {role: resources.enter_context(open_checkpoint(path)) for role, path in paths.items()}
+        recipes = {role: parse_recipe(model.recipe) for role, model in loaded.manifest.models.items()}
+        sources = {
+            role: resources.enter_context(closing(open_source(path, recipes[role]))) for role, path in paths.items()
+        }
         reports = verification.measure_bundle(loaded, sources)
     print(verification.comparison(loaded, reports))  # noqa: T201
     verification.check_reports(loaded, reports)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pilotfish.export.bundle_writer import Source, write_bundle
-from pilotfish.export.checkpoint import open_checkpoint
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.download import pull
 from pilotfish.export.progress import ExportProgress
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import Source, open_source
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.catalog import CatalogPair, bundles_dir, downloads_dir, load_catalog
 from pilotfish.runtime.engine import Engine
@@ -67,7 +67,7 @@ def _export_pair(pair: CatalogPair, path: Path, console: Console) -> None:
                 downloads_dir(),
                 progress=progress.bytes_of(f"fetching {model_name}"),
             )
-            return Source(open_checkpoint(file), parse_recipe(recipe))
+            return open_source(file, parse_recipe(recipe))
 
         target = source(pair.target, pair.target_recipe)
         draft = source(pair.draft, pair.draft_recipe or pair.target_recipe) if pair.draft else None

@@ -11,7 +11,8 @@ from rich.filesize import decimal
 from pilotfish.export.outline import find_outline
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
-from pilotfish.export.sizes import ExportSize, ModelSize, nearest_folder, require_room
+from pilotfish.export.sizes import ExportSize, ModelSize
+from pilotfish.export.staging import nearest_folder, require_room
 from pilotfish.export.text_table import text_table
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pilotfish.export.rope import Rope
-from pilotfish.runtime.errors import CheckpointError
+from pilotfish.runtime.errors import CheckpointError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class DecoderConfig:
             )
         for what, size in (("head size", self.head_dim), ("rotated part of a head", self.rope.width)):
             if size % 16:
-                raise CheckpointError(f"{what} {size} is not a multiple of 16, which the attention kernel needs")
+                raise UnsupportedModelError(f"{what} {size} is not a multiple of 16, which the attention kernel needs")
         if self.rope.width > self.head_dim:
             raise CheckpointError(
                 f"rotated part of a head {self.rope.width} is more than the head size {self.head_dim}"
@@ -156,6 +156,6 @@ class DecoderConfig:
 
 
 def check_family(family: str, supported: Iterable[str]) -> None:
-    """`CheckpointError` if `family` is not among the `supported`."""
+    """`UnsupportedModelError` if `family` is not among the `supported`."""
     if family not in supported:
-        raise CheckpointError(f"the model is of family {family!r}; supported are {', '.join(supported)}")
+        raise UnsupportedModelError(f"the model is of family {family!r}; supported are {', '.join(supported)}")

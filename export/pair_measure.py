@@ -5,16 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pilotfish.export.bundle_writer import Progress, Source, write_bundle
-from pilotfish.export.checkpoint import open_checkpoint
-from pilotfish.export.outline import outline_of
+from pilotfish.export.bundle_writer import Progress, write_bundle
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
-from pilotfish.export.sizes import ModelSize, require_room
+from pilotfish.export.sources import open_source
 from pilotfish.export.staging import disk_errors
 from pilotfish.runtime.bundle import Bundle, load_bundle
 from pilotfish.runtime.engine import Engine
@@ -124,11 +122,8 @@ def _vocabulary(bundle: Bundle) -> list[str | None]:
 
 
 def _exported(source: Path, recipe: Recipe, output: Path, progress: Progress) -> Path:
-    with open_checkpoint(source) as checkpoint:
-        require_room(output, ModelSize(outline_of(checkpoint), recipe).data_bytes)
-        return write_bundle(
-            Source(checkpoint, recipe), None, output, lambda _, done, total: progress(source.name, done, total)
-        )
+    with closing(open_source(source, recipe)) as opened:
+        return write_bundle(opened, None, output, lambda _, done, total: progress(source.name, done, total))
 
 
 @contextmanager

@@ -14,18 +14,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.quantize import Recipe
-from pilotfish.export.reference import Progress, reference_logits
+from pilotfish.export.sources import Source
+from pilotfish.export.weights import Progress
 from pilotfish.runtime.bundle import Bundle, ModelEntry, ParityReport
 from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
-from pilotfish.runtime.errors import ParityError
+from pilotfish.runtime.errors import OptionError, ParityError
 from pilotfish.runtime.tokenizer import Tokenizer
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-REFERENCE = "float32 reference"
 MAX_TOKENS = 384  # about what the sample has; some tokenizers cut it finer
 NUM_REPEATED = 64  # tokens that are computed in blocks, one by one, and after a rollback
 BLOCK = 5  # tokens of a block: about what a verification of drafted tokens has
@@ -48,12 +47,21 @@ def sample_ids(tokenizer: Tokenizer, model: ModelEntry) -> list[int]:
 
 
 def measure_model(
-    bundle: Bundle, model: ModelEntry, source: Checkpoint | None, progress: Progress = lambda num_weights: None
+    bundle: Bundle, model: ModelEntry, source: Source | None, progress: Progress = lambda num_weights: None
 ) -> ParityReport:
-    """Measures one model of a bundle, against `source` if it is given; `progress` as in `reference_logits`."""
+    """Measures one model of a bundle, against `source` if it is given; `progress` as in `Source.write`.
+
+    `OptionError` if `source` has another number of token ids."""
     token_ids = sample_ids(Tokenizer(bundle), model)
-    reference = reference_logits(source, token_ids, progress) if source else None
-    return measure(model, bundle.path / model.graph, token_ids, reference)
+    if source is None:
+        return measure(model, bundle.path / model.graph, token_ids)
+    reference = source.logits(token_ids, progress)
+    if reference.shape[1] != model.vocab_size:
+        raise OptionError(
+            f"{source.path} has {reference.shape[1]} token ids and {bundle.path / model.graph} has "
+            f"{model.vocab_size}; give the model that the bundle was exported from"
+        )
+    return replace(measure(model, bundle.path / model.graph, token_ids, reference), reference=source.reference)
 
 
 def measure(
@@ -81,7 +89,6 @@ def measure(
     divergence = divergences(reference, logits)
     return replace(
         report,
-        reference=REFERENCE,
         mean_kl=float(divergence.mean()),
         max_kl=float(divergence.max()),
         top1_agreement=float(np.mean(reference.argmax(axis=1) == logits.argmax(axis=1))),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pilotfish.runtime.errors import CheckpointError
+from pilotfish.runtime.errors import CheckpointError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,18 @@ class Settings:
         raise CheckpointError(f"{self.source}{key} is {value!r}; true or false is needed")
 
     def choice(self, key: str, supported: Collection[Any], default: Any = None) -> Any:
-        """The value under `key`, or `default`; `CheckpointError` if it is none of `supported`."""
+        """The value under `key`, or `default`; `UnsupportedModelError` if it is none of `supported`."""
         value = self._get(key, default)
         if isinstance(value, (str, int, float)) and value in tuple(supported):
             return value
         wanted = ", ".join(repr(item) for item in supported)
-        raise CheckpointError(f"{self.source}{key} is {value!r}; supported is {wanted}")
+        raise UnsupportedModelError(f"{self.source}{key} is {value!r}; supported is {wanted}")
 
     def refuse_others(self, known: Collection[str]) -> None:
-        """`CheckpointError` if there is a value under a key that is not `known`."""
+        """`UnsupportedModelError` if there is a value under a key that is not `known`."""
         for key, value in self.values.items():
             if key not in known and value is not None:
-                raise CheckpointError(
+                raise UnsupportedModelError(
                     f"{self.source}{key} is {value!r}, an option that is not known here; "
                     "without it the exported model might compute something else"
                 )

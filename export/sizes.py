@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 from pilotfish.export.graph import PADDING_POSITIONS
 from pilotfish.export.outline import Outline
 from pilotfish.export.quantize import Layout, Recipe
-from pilotfish.export.staging import require_free_space
 from pilotfish.export.weight_file import ALIGNMENT, INLINE_BYTES
 from pilotfish.runtime.decoder import MAX_WIDTH
 from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
@@ -77,16 +75,6 @@ class ExportSize:
         if not 2 <= wanted <= most:
             raise OptionError(f"context length {wanted} is not between 2 and the model's {most}")
         return wanted
-
-
-def require_room(output: Path, num_bytes: int) -> None:
-    """`StorageError` unless the disk on which `output` is, or is to be made, has room for `num_bytes` more."""
-    require_free_space(nearest_folder(output), num_bytes)
-
-
-def nearest_folder(output: Path) -> Path:
-    """The folder that is there already in which `output`, and the folders above it, would be made."""
-    return next(folder for folder in output.absolute().parents if folder.is_dir())
 
 
 def _stored(outline: Outline, recipe: Recipe) -> Iterator[int]:

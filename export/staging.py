@@ -27,6 +27,16 @@ def require_free_space(folder: Path, num_bytes: int) -> None:
         raise StorageError(_disk_full(folder, num_bytes, free))
 
 
+def require_room(output: Path, num_bytes: int) -> None:
+    """`StorageError` unless the disk on which `output` is, or is to be made, has room for `num_bytes` more."""
+    require_free_space(nearest_folder(output), num_bytes)
+
+
+def nearest_folder(output: Path) -> Path:
+    """The folder that is there already in which `output`, and the folders above it, would be made."""
+    return next(folder for folder in output.absolute().parents if folder.is_dir())
+
+
 @contextmanager
 def disk_errors(path: Path, num_bytes: int = 0) -> Iterator[None]:
     """Turns an OSError into a StorageError that names `path`, the bytes needed for it and those free."""

@@ -40,7 +40,7 @@ class Reference:
         rng = np.random.default_rng(0)
         first, second = (rng.integers(0, vocab_size, SPANS[-1][1]).tolist() for _ in range(2))
         self.texts: tuple[list[int], list[int]] = (first, [*first[:KEPT], *second[KEPT:]])
-        self.logits = tuple(_eager_logits(model, text) for text in self.texts)
+        self.logits = tuple(eager_logits(model, text) for text in self.texts)
         self.spread = float(np.std(self.logits[0]))
 
     def compared(self, forward: Forward) -> tuple[Logits, Logits]:
@@ -105,7 +105,8 @@ def _check_difference(reference: Reference, forward: Forward, entry: ModelEntry)
         )
 
 
-def _eager_logits(model: PreTrainedModel, token_ids: list[int]) -> Logits:
+def eager_logits(model: PreTrainedModel, token_ids: list[int]) -> Logits:
+    """What PyTorch computes after each of N tokens, without a cache: (N, V)."""
     own = model.config._attn_implementation
     if model._can_set_attn_implementation():
         model.set_attn_implementation("eager")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pilotfish.export.bundle_writer import sha256_of
-from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import Source
 from pilotfish.export.text_table import text_table
 from pilotfish.runtime.bundle import Bundle, ParityReport
 from pilotfish.runtime.errors import BundleError, OptionError
@@ -28,21 +28,16 @@ def check_files(bundle: Bundle) -> None:
         )
 
 
-def measure_bundle(bundle: Bundle, sources: Mapping[str, Checkpoint]) -> dict[str, ParityReport]:
-    """Measures every model, by role; those that `sources` has by role also against their source.
-
-    `OptionError` if a source is of no model of this bundle.
-    """
-    models = bundle.manifest.models
-    for role, source in sources.items():
-        if role not in models:
+def check_roles(bundle: Bundle, roles: Collection[str]) -> None:
+    """`OptionError` if one of `roles` is of no model of this bundle."""
+    for role in roles:
+        if role not in bundle.manifest.models:
             raise OptionError(f"{bundle.path} has no {role}; leave --{role} out")
-        if source.config.vocab_size != models[role].vocab_size:
-            raise OptionError(
-                f"{source.path} has {source.config.vocab_size} token ids and the {role} of {bundle.path} has "
-                f"{models[role].vocab_size}; give the model that the bundle was exported from"
-            )
-    return {role: measure_model(bundle, model, sources.get(role)) for role, model in models.items()}
+
+
+def measure_bundle(bundle: Bundle, sources: Mapping[str, Source]) -> dict[str, ParityReport]:
+    """Measures every model, by role; those that `sources` has by role also against their source."""
+    return {role: measure_model(bundle, model, sources.get(role)) for role, model in bundle.manifest.models.items()}
 
 
 def check_reports(bundle: Bundle, reports: Mapping[str, ParityReport]) -> None:

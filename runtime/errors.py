@@ -4,6 +4,7 @@
 PilotfishError
 ├── BundleError            a bundle that is missing, damaged, or of another format version
 ├── CheckpointError        a source model that cannot be read, or of an unsupported kind
+│   └── UnsupportedModelError   one that is sound, but computes what the builder of its family does not
 ├── PairingError           draft and target do not share a vocabulary
 ├── ParityError            an exported graph that is too far from its source, or not consistent with itself
 ├── ContextOverflowError   a prompt that does not fit the context
@@ -34,6 +35,10 @@ class BundleError(PilotfishError):
 
 class CheckpointError(PilotfishError):
     """A source model cannot be read, or is of a kind that export does not support."""
+
+
+class UnsupportedModelError(CheckpointError):
+    """A source model is sound, but computes something that no builder does."""
 
 
 class PairingError(PilotfishError):

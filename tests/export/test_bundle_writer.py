@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.graph import build_decoder
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime.bundle import ParityReport, load_bundle
 from pilotfish.runtime.errors import DeviceError, OptionError, PairingError, ParityError, StorageError
 from support.tiny_models import CONFIG, perturbed, tiny_bundle, tiny_checkpoint, tiny_weights
@@ -39,7 +40,7 @@ def renamed_tokens(checkpoint: Checkpoint, number: int) -> Checkpoint:
 def test_progress_reaches_the_whole(tmp_path: Path):
     names = [f"{work} {role}" for work in ("exporting", "verifying") for role in ("target", "draft")]
     seen: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
-    source = Source(tiny_checkpoint(), FP32)
+    source = BuiltSource(tiny_checkpoint(), FP32)
     write_bundle(source, source, tmp_path / "bundle", lambda what, done, total: seen[what].append((done, total)))
     for steps in seen.values():
         assert steps == sorted(steps)
@@ -47,23 +48,23 @@ def test_progress_reaches_the_whole(tmp_path: Path):
 
 
 def test_a_pair_of_unrelated_vocabularies_is_refused_and_nothing_written(tmp_path: Path):
-    draft = Source(renamed_tokens(tiny_checkpoint(), 40), FP32)
+    draft = BuiltSource(renamed_tokens(tiny_checkpoint(), 40), FP32)
     with pytest.raises(PairingError, match=r"id \d+ is .* in the target and .* in the draft"):
-        write_bundle(Source(tiny_checkpoint(), FP32), draft, tmp_path / "bundle")
+        write_bundle(BuiltSource(tiny_checkpoint(), FP32), draft, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path):
     (tmp_path / "bundle").mkdir()
     with pytest.raises(OptionError, match="exists already"):
-        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
+        write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
 
 
 def test_a_full_disk_is_noticed_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     usage = type("Usage", (), {"free": 1000})()
     monkeypatch.setattr("pilotfish.export.staging.shutil.disk_usage", lambda _: usage)
     with pytest.raises(StorageError, match=r"bytes needed, 1,000 free"):
-        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
+        write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -73,14 +74,14 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("pilotfish.export.weight_file.WeightFile.append", full)
     with pytest.raises(StorageError, match="the disk is too full"):
-        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
+        write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_parent_that_is_a_file_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="cannot use"):
-        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "file" / "bundle")
+        write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "file" / "bundle")
 
 
 def test_killed_at_any_time_it_leaves_no_bundle_and_a_rerun_completes(tmp_path: Path):
@@ -110,9 +111,9 @@ def test_killed_at_any_time_it_leaves_no_bundle_and_a_rerun_completes(tmp_path: 
 
 
 def test_the_manifest_says_what_was_exported(tmp_path: Path):
-    target = Source(tiny_checkpoint(), parse_recipe("int8"))
+    target = BuiltSource(tiny_checkpoint(), parse_recipe("int8"))
     draft_config = replace(CONFIG, num_layers=1, vocab_size=352)
-    draft = Source(tiny_checkpoint(draft_config, tiny_weights(draft_config)), parse_recipe("int4-b16"))
+    draft = BuiltSource(tiny_checkpoint(draft_config, tiny_weights(draft_config)), parse_recipe("int4-b16"))
     manifest = load_bundle(write_bundle(target, draft, tmp_path / "bundle")).manifest
     assert (manifest.target.recipe, manifest.draft.recipe) == ("int8-b32", "int4-b16")
     assert (manifest.target.vocab_size, manifest.draft.vocab_size) == (320, 352)
@@ -133,9 +134,9 @@ def wrong_graph(checkpoint: Checkpoint, *arguments: object) -> str:
 def test_a_graph_that_is_too_far_from_its_source_is_refused_and_nothing_left(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pilotfish.export.bundle_writer.build_decoder", wrong_graph)
+    monkeypatch.setattr("pilotfish.export.sources.build_decoder", wrong_graph)
     with pytest.raises(ParityError, match=r"the target is too far from its source: mean KL .* --skip-verify"):
-        write_bundle(Source(tiny_checkpoint(), parse_recipe(recipe)), None, tmp_path / "bundle")
+        write_bundle(BuiltSource(tiny_checkpoint(), parse_recipe(recipe)), None, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -146,16 +147,16 @@ def test_a_draft_that_is_too_far_from_its_source_is_refused(tmp_path: Path, monk
         calls.append(checkpoint)
         return (build_decoder if len(calls) == 1 else wrong_graph)(checkpoint, *arguments)
 
-    monkeypatch.setattr("pilotfish.export.bundle_writer.build_decoder", second_wrong)
-    source = Source(tiny_checkpoint(), FP32)
+    monkeypatch.setattr("pilotfish.export.sources.build_decoder", second_wrong)
+    source = BuiltSource(tiny_checkpoint(), FP32)
     with pytest.raises(ParityError, match="the draft is too far"):
         write_bundle(source, source, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_skipped_verification_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("pilotfish.export.bundle_writer.build_decoder", wrong_graph)
-    source = Source(tiny_checkpoint(), FP32)
+    monkeypatch.setattr("pilotfish.export.sources.build_decoder", wrong_graph)
+    source = BuiltSource(tiny_checkpoint(), FP32)
     manifest = load_bundle(write_bundle(source, source, tmp_path / "bundle", verify=False)).manifest
     assert [model.parity for model in manifest.models.values()] == [ParityReport(verified=False)] * 2
 
@@ -163,6 +164,6 @@ def test_a_skipped_verification_is_recorded(tmp_path: Path, monkeypatch: pytest.
 def test_without_onnxruntime_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(DeviceError, match="pip install"):
-        write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
+        write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
-    write_bundle(Source(tiny_checkpoint(), FP32), None, tmp_path / "bundle", verify=False)
+    write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "bundle", verify=False)

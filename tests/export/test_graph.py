@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.config_json import config_from_hugging_face
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime.errors import CheckpointError
 from support.references import exported_logits, open_decoder, pytorch_logits
 from support.tiny_models import CONFIG, tiny_checkpoint, tiny_weights
@@ -141,7 +142,7 @@ def test_tied_embeddings_are_stored_once_and_tensors_are_aligned(recipe: str, tm
     config = replace(CONFIG, vocab_size=6400)
     sizes = {}
     for tied in (True, False):
-        source = Source(tiny_checkpoint(config, tiny_weights(config, tied=tied)), parse_recipe(recipe))
+        source = BuiltSource(tiny_checkpoint(config, tiny_weights(config, tied=tied)), parse_recipe(recipe))
         path = write_bundle(source, None, tmp_path / str(tied), verify=False)
         sizes[tied] = (path / "target/model.onnx.data").stat().st_size
         model = onnx.load(path / "target/model.onnx", load_external_data=False)

@@ -12,10 +12,9 @@ import numpy as np
 import onnx
 import pytest
 
-from pilotfish.export.bundle_writer import Source, sha256_of, write_bundle
+from pilotfish.export.bundle_writer import sha256_of, write_bundle
 from pilotfish.export.parity import (
     KL_LIMITS,
-    REFERENCE,
     TOLERANCES,
     check,
     divergences,
@@ -27,6 +26,7 @@ from pilotfish.export.parity import (
 )
 from pilotfish.export.quantize import RECIPES, parse_recipe
 from pilotfish.export.reference import reference_logits
+from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime.bundle import ParityReport, load_bundle
 from pilotfish.runtime.cli import run
 from pilotfish.runtime.decoder import Decoder
@@ -36,8 +36,8 @@ from support.checkpoint_files import write_gguf
 from support.tiny_models import CONFIG, perturbed, tiny_bundle, tiny_checkpoint, tiny_weights
 
 GOOD = ParityReport(
-    verified=True, num_tokens=300, reference=REFERENCE, mean_kl=0.004, max_kl=0.1, top1_agreement=0.97, perplexity=17.7,
-    reference_perplexity=17.6, cached_equals_uncached=0.0, block_equals_single=1.0, after_rollback=0.0,
+    verified=True, num_tokens=300, reference="float32 reference", mean_kl=0.004, max_kl=0.1, top1_agreement=0.97,
+    perplexity=17.7, reference_perplexity=17.6, cached_equals_uncached=0.0, block_equals_single=1.0, after_rollback=0.0,
     largest_logit=40.0,
 )  # fmt: skip
 
@@ -121,7 +121,7 @@ def edited_graph(path: Path, edit: object) -> ParityReport:
     for node in proto.graph.node:
         edit(node)
     file.write_bytes(proto.SerializeToString())
-    return measure_model(bundle, bundle.manifest.target, tiny_checkpoint())
+    return measure_model(bundle, bundle.manifest.target, BuiltSource(tiny_checkpoint(), parse_recipe("fp32")))
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_weight_that_is_not_a_number_is_refused_and_nothing_written(tmp_path: 
     weights = tiny_weights(CONFIG)
     weights["down", 1, "weight"][3, 5] = np.nan
     with pytest.raises(ParityError, match="not finite"):
-        write_bundle(Source(tiny_checkpoint(CONFIG, weights), parse_recipe("fp32")), None, tmp_path / "bundle")
+        write_bundle(BuiltSource(tiny_checkpoint(CONFIG, weights), parse_recipe("fp32")), None, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import open_checkpoint
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime import Engine, GenerationOptions, load
 from support.references import exported_logits, pytorch_logits
 
@@ -26,7 +27,9 @@ def engine(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The target in 8 bits, and a draft of the same weights in 4 bits that agrees only some of the time."""
     output = tmp_path_factory.mktemp("smollm2") / "bundle"
     with open_checkpoint(smollm2) as checkpoint:
-        write_bundle(Source(checkpoint, parse_recipe("int8")), Source(checkpoint, parse_recipe("int4-b16")), output)
+        write_bundle(
+            BuiltSource(checkpoint, parse_recipe("int8")), BuiltSource(checkpoint, parse_recipe("int4-b16")), output
+        )
     with load(output) as loaded:
         yield loaded
 

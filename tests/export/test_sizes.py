@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import open_checkpoint
 from pilotfish.export.config_json import config_from_hugging_face
 from pilotfish.export.outline import find_outline, outline_of, outline_of_path, outline_without_weights
 from pilotfish.export.quantize import parse_recipe
-from pilotfish.export.sizes import GRAPH_BYTES, ExportSize, ModelSize, require_room
+from pilotfish.export.sizes import GRAPH_BYTES, ExportSize, ModelSize
+from pilotfish.export.sources import BuiltSource
+from pilotfish.export.staging import require_room
 from pilotfish.runtime import load
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.cli import run
@@ -45,7 +47,7 @@ def checkpoint_of(name: str):
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_predicted_data_file_is_the_one_that_is_written(name: str, recipe: str, tmp_path: Path):
-    source = Source(checkpoint_of(name), parse_recipe(recipe))
+    source = BuiltSource(checkpoint_of(name), parse_recipe(recipe))
     predicted = ModelSize(outline_of(source.checkpoint), source.recipe)
     bundle = write_bundle(source, None, tmp_path / "bundle", verify=False)
     assert (bundle / "target/model.onnx.data").stat().st_size == predicted.data_bytes
@@ -58,7 +60,7 @@ def test_the_predicted_data_file_is_the_one_that_is_written(name: str, recipe: s
 @pytest.mark.parametrize("recipe", ["source", "int4-mixed"])
 def test_the_predicted_data_file_of_a_quantized_source(recipe: str, smollm2: Path, tmp_path: Path):
     with open_checkpoint(smollm2) as checkpoint:
-        source = Source(checkpoint, parse_recipe(recipe))
+        source = BuiltSource(checkpoint, parse_recipe(recipe))
         predicted = ModelSize(outline_of(checkpoint), source.recipe)
         assert predicted.outline.layouts
         bundle = write_bundle(source, None, tmp_path / "bundle", verify=False)
@@ -81,9 +83,9 @@ def test_a_head_that_repeats_the_embedding_is_stored_once(tmp_path: Path):
 
 
 def test_the_caches_are_those_that_the_runtime_allocates(tmp_path: Path):
-    source = Source(tiny_checkpoint(), parse_recipe("int8"))
+    source = BuiltSource(tiny_checkpoint(), parse_recipe("int8"))
     draft_config = replace(CONFIG, num_layers=1, max_positions=128)
-    draft = Source(tiny_checkpoint(draft_config, tiny_weights(draft_config)), source.recipe)
+    draft = BuiltSource(tiny_checkpoint(draft_config, tiny_weights(draft_config)), source.recipe)
     size = ExportSize(*(ModelSize(outline_of(each.checkpoint), each.recipe) for each in (source, draft)))
     with load(write_bundle(source, draft, tmp_path / "bundle"), context_length=300) as engine:
         for role, decoder in engine._context.decoders.items():

@@ -12,14 +12,19 @@ import numpy as np
 import onnx
 import pytest
 
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import open_checkpoint
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import BuiltSource, open_source
 from pilotfish.export.traced import write_traced
+from pilotfish.runtime import load
 from pilotfish.runtime.bundle import load_bundle
+from pilotfish.runtime.cli import run
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.errors import CheckpointError
-from support.checkpoint_files import OPTIONS, write_folder
+from pilotfish.runtime.errors import CheckpointError, OptionError
+from pilotfish.runtime.generation import GenerationOptions
+from support.checkpoint_files import OPTIONS, write_folder, write_gguf
+from support.tiny_models import TEMPLATE, tiny_tokenizer
 from support.traced_models import ARCHITECTURES, documented, exported, outcome, tiny_model
 
 REQUIRED = {
@@ -54,7 +59,7 @@ def test_builder_and_trace_give_equal_logits(family: str, tmp_path: Path):
     index.write_text(json.dumps(json.loads(index.read_text()) | {"metadata": {}}))  # transformers wants that
     _, entry = write_traced(folder, parse_recipe("fp32"), tmp_path)
     with open_checkpoint(folder) as checkpoint:
-        bundle = load_bundle(write_bundle(Source(checkpoint, parse_recipe("fp32")), None, tmp_path / "bundle"))
+        bundle = load_bundle(write_bundle(BuiltSource(checkpoint, parse_recipe("fp32")), None, tmp_path / "bundle"))
     built = bundle.manifest.target
     for name in ("family", "num_layers", "num_kv_heads", "head_dim", "vocab_size", "max_positions", "tensors"):
         assert getattr(entry, name) == getattr(built, name)
@@ -190,3 +195,49 @@ def test_without_the_extra_the_error_names_the_command(tmp_path: Path):
 def logits(entry, graph_path: Path) -> np.ndarray:
     with Decoder(entry, graph_path, device="cpu", context_length=64) as decoder:
         return decoder.forward(IDS, len(IDS)).copy()
+
+
+def write_model(name: str, folder: Path) -> Path:
+    """A tiny model with a tokenizer beside it."""
+    tiny_model(name).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(tiny_tokenizer().tokenizer_json)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|end|>"}))
+    return folder
+
+
+@needs_optimum
+@pytest.mark.parametrize("name", ["gpt2", "cohere", "gemma3_text", "falcon"])
+def test_an_architecture_without_a_builder_drafts_for_itself(name: str, tmp_path: Path, capsys):
+    """From the command to the output: as its own draft everything is accepted, and a coarser copy changes nothing."""
+    model, bundles = str(write_model(name, tmp_path / "model")), {}
+    for draft_recipe in ("fp32", "int8"):
+        bundles[draft_recipe] = tmp_path / draft_recipe
+        arguments = ["--target", model, "--draft", model, "--quant", "fp32", "--draft-quant", draft_recipe]
+        assert run(["export", *arguments, "-o", str(bundles[draft_recipe])]) == 0, capsys.readouterr().err
+        report = load_bundle(bundles[draft_recipe]).manifest.target.parity
+        assert report.reference == "PyTorch"
+        assert report.mean_kl < 1e-6
+    assert run(["verify", str(bundles["fp32"]), "--target", model]) == 0, capsys.readouterr().err
+    outputs = {}
+    for draft_recipe, draft in (("fp32", "off"), ("fp32", "model"), ("int8", "model")):
+        with load(bundles[draft_recipe]) as engine:
+            chunks = engine.generate("the pilot fish", GenerationOptions(max_tokens=40, draft=draft))
+            outputs[draft_recipe, draft] = [token_id for chunk in chunks for token_id in chunk.token_ids]
+            if draft == "model":
+                assert engine.stats.num_drafted > 0
+                assert (engine.stats.acceptance_rate == 1) >= (draft_recipe == "fp32")
+    assert len(set(map(tuple, outputs.values()))) == 1
+
+
+def test_without_the_extra_a_model_without_a_builder_is_refused_with_both_reasons(tmp_path: Path, monkeypatch):
+    folder = write_folder(tmp_path / "model", TIED | {"model_type": "gemma2"})
+    monkeypatch.setattr("pilotfish.export.traced.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(OptionError, match=r"no builder \(the model is of family 'gemma2'.*needs torch.*pip install"):
+        open_source(folder, parse_recipe("fp32"))
+
+
+def test_a_gguf_without_a_builder_is_refused_by_name(tmp_path: Path):
+    path = write_gguf(tmp_path / "model.gguf")
+    path.write_bytes(path.read_bytes().replace(b"llama", b"lemma"))
+    with pytest.raises(CheckpointError, match="family 'lemma'"):
+        open_source(path, parse_recipe("fp32"))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pilotfish import runtime as pilotfish
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime import GenerationOptions, SamplingParams
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.generation import MAX_DRAFT_TOKENS
@@ -234,7 +235,7 @@ def test_ids_past_the_tokenizer_are_never_produced(engine: Engine):
 def test_a_draft_of_another_width_changes_no_output(tmp_path: Path, draft_vocab_size: int):
     """A narrower draft cannot read some tokens of the target; a wider one has rows for ids that mean nothing."""
     config = replace(CONFIG, vocab_size=draft_vocab_size)
-    target, draft = (Source(tiny_checkpoint(c, tiny_weights(c)), parse_recipe("fp32")) for c in (CONFIG, config))
+    target, draft = (BuiltSource(tiny_checkpoint(c, tiny_weights(c)), parse_recipe("fp32")) for c in (CONFIG, config))
     prompt = "the pilot fish swims ahead of the shark 鮫の前"
     with pilotfish.load(write_bundle(target, draft, tmp_path / "bundle")) as engine:
         ids = engine.tokenizer.encode(prompt)
@@ -411,7 +412,7 @@ def test_nothing_is_drafted_past_what_is_wanted(engine: Engine):
 
 def test_a_draft_with_a_shorter_context_stops_drafting_at_its_end(tmp_path: Path):
     config = replace(CONFIG, max_positions=64)
-    target, draft = (Source(tiny_checkpoint(c, tiny_weights(c)), parse_recipe("fp32")) for c in (CONFIG, config))
+    target, draft = (BuiltSource(tiny_checkpoint(c, tiny_weights(c)), parse_recipe("fp32")) for c in (CONFIG, config))
     with pilotfish.load(write_bundle(target, draft, tmp_path / "bundle")) as engine:
         plain = generated(engine, PROMPTS[0], draft="off", max_tokens=120)
         engine.reset()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from pilotfish import runtime as pilotfish
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime import Chunk, GenerationOptions, Grammar, SamplingParams
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.stream import Stream
@@ -123,8 +124,8 @@ def near_tied_bundle(folder: Path) -> Path:
     weights = tiny_weights(CONFIG)
     embedding = weights["embedding", -1, "weight"]
     embedding[1::2] = embedding[::2] * np.float32(1 + 1e-7)
-    target = Source(tiny_checkpoint(CONFIG, weights), parse_recipe("fp32"))
-    draft = Source(tiny_checkpoint(CONFIG, perturbed(weights, 0.1)), parse_recipe("fp32"))
+    target = BuiltSource(tiny_checkpoint(CONFIG, weights), parse_recipe("fp32"))
+    draft = BuiltSource(tiny_checkpoint(CONFIG, perturbed(weights, 0.1)), parse_recipe("fp32"))
     return write_bundle(target, draft, folder / "bundle")
 
 

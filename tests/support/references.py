@@ -10,11 +10,12 @@ import numpy as np
 import torch
 import transformers
 
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.config_json import config_from_hugging_face
 from pilotfish.export.llama import WEIGHT_NAMES, DecoderConfig
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.decoder import Decoder
 
@@ -67,7 +68,8 @@ def pytorch_logits(checkpoint: Checkpoint, ids: list[int], options: dict | None 
 
 def open_decoder(checkpoint: Checkpoint, folder: Path, recipe: str = "fp32") -> Decoder:
     """The decoder of a bundle that is written into `folder`."""
-    bundle = load_bundle(write_bundle(Source(checkpoint, parse_recipe(recipe)), None, folder / "bundle", verify=False))
+    source = BuiltSource(checkpoint, parse_recipe(recipe))
+    bundle = load_bundle(write_bundle(source, None, folder / "bundle", verify=False))
     model = bundle.manifest.target
     return Decoder(model, bundle.path / model.graph, device="cpu", context_length=256)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pilotfish.export.bundle_writer import Source, write_bundle
+from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import Checkpoint, Tensor
 from pilotfish.export.llama import DecoderConfig
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.rope import Rope
+from pilotfish.export.sources import BuiltSource
 from pilotfish.export.tokenizer_files import TokenizerFiles
 
 TEMPLATE = (
@@ -105,7 +106,7 @@ def tiny_bundle(
 ) -> Path:  # fmt: skip
     """A bundle whose draft is its target with some noise, or without a draft if `draft_noise` is None."""
     weights = tiny_weights(config)
-    target = Source(tiny_checkpoint(config, weights), parse_recipe(recipe))
+    target = BuiltSource(tiny_checkpoint(config, weights), parse_recipe(recipe))
     draft = None
     if draft_noise is not None:
         draft = replace(target, checkpoint=tiny_checkpoint(config, perturbed(weights, draft_noise)))

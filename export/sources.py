@@ -1,0 +1,167 @@
+"""A model on its way into a bundle: built from its weights where there is a builder, or traced from transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilotfish.export.checkpoint import Checkpoint, open_checkpoint, open_safetensors
+from pilotfish.export.graph import build_decoder
+from pilotfish.export.quantize import Recipe
+from pilotfish.export.reference import reference_logits
+from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder
+from pilotfish.export.traced import need_torch_extra, write_traced
+from pilotfish.export.weights import Progress
+from pilotfish.runtime.bundle import ModelEntry
+from pilotfish.runtime.errors import OptionError, UnsupportedModelError
+
+Floats = NDArray[np.float32]
+
+GRAPH_NAME = "model.onnx"
+
+
+class Source(Protocol):
+    """A model and the recipe it is to be stored with.
+
+    `num_weights` counts the elements of its matrices, `reference` says what computes its logits.
+    """
+
+    @property
+    def path(self) -> Path:
+        """The file or folder it is read from."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its weights are to be stored."""
+
+    @property
+    def tokenizer(self) -> TokenizerFiles:
+        """Its tokenizer."""
+
+    @property
+    def num_weights(self) -> int:
+        """Elements of its matrices, as its files have them."""
+
+    @property
+    def reference(self) -> str:
+        """What computes its logits, for the parity report."""
+
+    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
+        """Writes `model.onnx` and `model.onnx.data` into `folder`.
+
+        Returns the data file's sha256, and the entry of a manifest, in which `graph` is relative to `folder` and
+        `source` empty. `progress` is called with the number of elements finished since the last call.
+        """
+
+    def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
+        """The logits of its own weights after each of N tokens: (N, V)."""
+
+    def close(self) -> None:
+        """Closes its files."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSource:
+    """An open checkpoint of a family that has a builder."""
+
+    checkpoint: Checkpoint
+    recipe: Recipe
+    reference: str = "float32 reference"
+
+    @property
+    def path(self) -> Path:
+        """The file or folder it is read from."""
+        return self.checkpoint.path
+
+    @property
+    def tokenizer(self) -> TokenizerFiles:
+        """Its tokenizer."""
+        return self.checkpoint.tokenizer
+
+    @property
+    def num_weights(self) -> int:
+        """Elements of its matrices, as its files have them."""
+        shapes = (tensor.shape for tensor in self.checkpoint.tensors.values())
+        return sum(shape[0] * shape[1] for shape in shapes if len(shape) == 2)
+
+    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
+        """As in `Source`."""
+        config = self.checkpoint.config
+        digest = build_decoder(self.checkpoint, self.recipe, folder, progress)
+        return digest, ModelEntry(
+            graph=GRAPH_NAME,
+            family=config.family,
+            num_layers=config.num_layers,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            vocab_size=config.vocab_size,
+            max_positions=config.max_positions,
+            recipe=str(self.recipe),
+            source={},
+        )
+
+    def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
+        """As in `Source`."""
+        return reference_logits(self.checkpoint, token_ids, progress)
+
+    def close(self) -> None:
+        """Closes the checkpoint."""
+        self.checkpoint.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TracedSource:
+    """A Hugging Face folder whose model transformers computes; needs the extra `torch`."""
+
+    path: Path
+    recipe: Recipe
+    tokenizer: TokenizerFiles
+    num_weights: int
+    reference: str = "PyTorch"
+
+    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
+        """As in `Source`; `CheckpointError` if the architecture cannot keep the contract."""
+        return write_traced(self.path, self.recipe, folder, progress)
+
+    def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
+        """As in `Source`; loads the model once more."""
+        from pilotfish.export.traced_gate import eager_logits
+        from pilotfish.export.traced_model import load_model
+
+        logits = eager_logits(load_model(self.path), list(token_ids))
+        progress(self.num_weights)
+        return logits
+
+    def close(self) -> None:
+        """Nothing is open between the calls."""
+
+
+def open_source(path: Path, recipe: Recipe) -> Source:
+    """Opens a GGUF file or a Hugging Face folder.
+
+    `CheckpointError` says why one cannot be read. A folder without a builder is traced; `OptionError` if that needs
+    packages which are not installed, and says what the builder has not.
+    """
+    try:
+        return BuiltSource(open_checkpoint(path), recipe)
+    except UnsupportedModelError as error:
+        if not path.is_dir():
+            raise
+        try:
+            need_torch_extra()
+        except OptionError as missing:
+            raise OptionError(f"{path} has no builder ({error}); {missing}") from error
+        return _traced_source(path, recipe)
+
+
+def _traced_source(path: Path, recipe: Recipe) -> TracedSource:
+    with ExitStack() as resources:
+        shapes = [tensor.shape for tensor in open_safetensors(path, resources).values()]
+    num_weights = sum(int(np.prod(shape)) for shape in shapes if len(shape) > 1)
+    return TracedSource(path, recipe, tokenizer_from_folder(path), num_weights)
