@@ -51,7 +51,9 @@ def export(
     target: Annotated[str, typer.Option(help=SOURCE_HELP)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the new bundle.")] = None,
     draft: Annotated[str | None, typer.Option(help=f"{SOURCE_HELP} Default: none, drafts by lookup.")] = None,
-    quant: Annotated[str, typer.Option(help="Recipe: fp32, int8, int4 or w8a8; int4-b128 sets a block size.")] = "int8",
+    quant: Annotated[
+        str, typer.Option(help="Recipe: int8, int4, int4-mixed, source, w8a8 or fp32; int4-b128 sets a block size.")
+    ] = "int8",
     draft_quant: Annotated[str | None, typer.Option(help="Recipe of the draft; default: that of the target.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
     context: Annotated[int | None, typer.Option(help="With --dry-run: context length in tokens.")] = None,

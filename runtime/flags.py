@@ -42,8 +42,8 @@ class GenerationFlags:
     max_tokens: Annotated[int, Option(help="Most tokens to generate.")] = 1024
     max_time: Annotated[float | None, Option(help="Most seconds to generate for.")] = None
     stop: Annotated[list[str] | None, Option(help="End before this text; may be given several times.")] = None
-    draft: Annotated[str, Option(help="Who drafts: auto, model, lookup or off.")] = "auto"
-    num_draft_tokens: Annotated[int, Option("--num-draft-tokens", "-k", help="Tokens drafted in a round.")] = 4
+    draft: Annotated[str, Option(help="Who drafts: auto, model, suffix, lookup, cascade, off.")] = "auto"
+    num_draft_tokens: Annotated[int, Option("--num-draft-tokens", "-k", help="Tokens a round, unless auto.")] = 4
     temperature: Annotated[float, Option(help="0 is greedy.")] = 0.0
     top_k: Annotated[int, Option(help="Draw from the k most likely tokens only; 0 is off.")] = 0
     top_p: Annotated[float, Option(help="Draw from the most likely tokens that have this much mass.")] = 1.0

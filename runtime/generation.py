@@ -58,7 +58,7 @@ class GenerationOptions:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of the output. `origin` says who wrote its tokens: `model` or `lookup` if drafted, else `target`.
+    """A piece of the output. `origin` says who wrote its tokens: the drafter, such as `model` or `suffix`, or `target`.
 
     The last chunk has a `finish_reason`: `end` (an end-of-text token), `stop` (a stop string), `length` (`max_tokens`),
     `context` (the context is full), `time` (`max_time_s`), or `cancelled`. Text may lag behind the tokens while a
