@@ -52,7 +52,7 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the new bundle.")] = None,
     draft: Annotated[str | None, typer.Option(help=f"{SOURCE_HELP} Default: none, drafts by lookup.")] = None,
     quant: Annotated[
-        str, typer.Option(help="Recipe: int8, int4, int4-mixed, source, w8a8 or fp32; int4-b128 sets a block size.")
+        str, typer.Option(help="Recipe, such as int8, w8a8 or int4-b128; all are in the README.")
     ] = "int8",
     draft_quant: Annotated[str | None, typer.Option(help="Recipe of the draft; default: that of the target.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
