@@ -1,6 +1,6 @@
 """Counts how often greedy output with speculation equals output without it, token for token, on real prompts.
 
-Usage: python benchmarks/equality.py BUNDLE [--max-tokens 128] [--most 6] [--fast]
+Usage: python benchmarks/equality.py BUNDLE [--max-tokens 128] [--most 6] [--prompts 10] [--fast]
 
 For each prompt the target alone is run first, then the n-gram lookup and the draft model with 1 to `--most` drafted
 tokens, each from cold caches. Prints one line for each way of drafting: equal outputs, tokens per second as a ratio to
@@ -32,9 +32,10 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--most", type=int, default=6, help="largest number of drafted tokens")
+    parser.add_argument("--prompts", type=int, default=10, help="how many of the file, from its beginning")
     parser.add_argument("--fast", action="store_true", help="without exact mode")
     arguments = parser.parse_args()
-    prompts = tomllib.loads((Path(__file__).parent / "prompts.toml").read_text())["prompt"]
+    prompts = tomllib.loads((Path(__file__).parent / "prompts.toml").read_text())["prompt"][: arguments.prompts]
     with pilotfish.load(arguments.bundle, exact=not arguments.fast) as engine:
         ways = [("lookup", 4)]
         if engine.bundle.manifest.draft is not None:

@@ -60,9 +60,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `generate`, `chat` and `doctor` to the program."""
+    """Adds `generate`, `chat`, `calibrate` and `doctor` to the program."""
     app.command()(expanded(generate))
     app.command()(expanded(chat))
+    app.command()(expanded(calibrate))
     app.command()(doctor)
 
 
@@ -110,6 +111,19 @@ def chat(
             if text.strip():
                 messages.append({"role": "user", "content": text})
                 messages.append({"role": "assistant", "content": _reply(console, engine, messages, options)})
+
+
+def calibrate(bundle: BundlePath, loading: LoadFlags) -> None:
+    """Measures again what passes of a bundle cost on this machine; otherwise the first load does it."""
+    with loading.load(bundle) as engine:
+        measured = engine.calibrate()
+    costs = {"target": measured.target_costs} | ({"draft": measured.draft_costs} if measured.draft_costs else {})
+    widths = list(measured.target_costs.to_dict())
+    print("tokens in a pass" + "".join(f"{width:>9}" for width in widths))  # noqa: T201
+    for role, found in costs.items():
+        durations = "".join(f"{1e3 * found.seconds(int(width)):>9.1f}" for width in widths)
+        print(f"{role + ', ms':<16}{durations}")  # noqa: T201
+    print(f"rows of {measured.exact_width} to {measured.max_width} tokens are bit-identical")  # noqa: T201
 
 
 def _reply(console: Console, engine: Engine, messages: list[dict[str, str]], options: GenerationOptions) -> str:

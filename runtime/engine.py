@@ -13,7 +13,7 @@ import numpy as np
 
 from pilotfish.runtime.bundle import MANIFEST, Bundle, ModelEntry, load_bundle
 from pilotfish.runtime.cache_file import restore_caches, save_caches
-from pilotfish.runtime.calibration import calibrate, keep_calibration, kept_calibration
+from pilotfish.runtime.calibration import Calibration, calibrate, keep_calibration, kept_calibration
 from pilotfish.runtime.context import Context
 from pilotfish.runtime.controller import Controller, Fixed, Policy
 from pilotfish.runtime.decoder import Decoder
@@ -49,6 +49,7 @@ class Engine:
         self.bundle = bundle
         self.tokenizer = Tokenizer(bundle)
         self.context_length = _context_length(manifest.target, context_length)
+        self._exact, self._remembers = exact, remembers
         self._setup = f"devices {device} and {draft_device or device}, {num_threads or 'all'} threads"
         self._vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
         self._grammars = GrammarCompiler(self.tokenizer, self._vocab_size)
@@ -68,29 +69,38 @@ class Engine:
             if manifest.draft is not None:
                 context = min(self.context_length, manifest.draft.max_positions)
                 self._context.draft = decoder(manifest.draft, draft_device or device, context, spin=True)
-            self._calibrate(exact)
+            self._calibrate(kept_calibration(self._calibrated_setup()))
             if cancelled is not None and cancelled.is_set():
                 raise Cancelled(f"loading {bundle.path} was cancelled")
         except BaseException:
             self.close()
             raise
-        self._controller = self._add_drafters(remembers)
+        self._controller = self._add_drafters()
 
-    def _calibrate(self, exact: bool) -> None:
+    def calibrate(self) -> Calibration:
+        """Measures again what passes cost on this device, keeps it for later loads, and returns it.
+
+        For when the first load fell into a busy moment. Ends a running generation and empties the caches.
+        """
+        self.reset()
+        self._calibrate(None)
+        self._controller = self._add_drafters()
+        return self.calibration
+
+    def _calibrate(self, kept: Calibration | None) -> None:
         """Takes what was measured here before, or measures it now."""
-        context, fingerprint = self._context, f"{self._fingerprint()}, {'exact' if exact else 'fast'}"
-        calibration = kept_calibration(fingerprint)
-        if calibration is None:
-            calibration = calibrate(context.target, context.draft, exact=exact)
-            keep_calibration(fingerprint, calibration)
-        context.target.min_width = calibration.exact_width if exact else 1
-        context.near_tie_margin = 0.0 if exact else calibration.near_tie_margin
-        context.max_width = calibration.max_width
-        self.calibration = calibration
+        context = self._context
+        if kept is None:
+            kept = calibrate(context.target, context.draft, exact=self._exact)
+            keep_calibration(self._calibrated_setup(), kept)
+        context.target.min_width = kept.exact_width if self._exact else 1
+        context.near_tie_margin = 0.0 if self._exact else kept.near_tie_margin
+        context.max_width = kept.max_width
+        self.calibration = kept
 
-    def _add_drafters(self, remembers: bool) -> Controller:
+    def _add_drafters(self) -> Controller:
         context, manifest = self._context, self.bundle.manifest
-        suffix, model = SuffixDrafter(self._vocab_size, remembers=remembers), None
+        suffix, model = SuffixDrafter(self._vocab_size, remembers=self._remembers), None
         context.drafters = {"lookup": LookupDrafter(self._vocab_size), "suffix": suffix}
         if context.draft is not None:
             model = ModelDrafter(context.draft, self._vocab_size, manifest.masked_draft_ids)
@@ -185,6 +195,9 @@ class Engine:
         digest = hashlib.sha256((self.bundle.path / MANIFEST).read_bytes()).hexdigest()
         version = import_onnxruntime().__version__
         return f"bundle {digest[:16]}, {self._setup}, ONNX Runtime {version}, {platform.machine()} {os.cpu_count()}"
+
+    def _calibrated_setup(self) -> str:
+        return f"{self._fingerprint()}, {'exact' if self._exact else 'fast'}"
 
     def _end_running(self) -> None:
         if self._running is not None:

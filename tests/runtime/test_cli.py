@@ -156,3 +156,22 @@ def test_every_shared_flag_is_passed_on(bundle_path: Path, capsys: pytest.Captur
     with pilotfish.load(bundle_path, context_length=128, num_threads=1, exact=False) as engine:
         chunks = list(engine.generate([{"role": "user", "content": "the pilot fish"}], options))
     assert result["token_ids"] == [token_id for chunk in chunks for token_id in chunk.token_ids]
+
+
+def test_calibrate_measures_again_and_keeps_it(
+    bundle_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))
+    assert run(["calibrate", str(bundle_path)]) == 0
+    (kept,) = (tmp_path / "calibrations").glob("*.json")
+    first = json.loads(kept.read_text())
+    capsys.readouterr()
+    assert run(["calibrate", str(bundle_path)]) == 0
+    second = json.loads(kept.read_text())
+    assert second["target_s"] != first["target_s"]
+    assert second["fingerprint"] == first["fingerprint"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["tokens", "in", "a", "pass", "1", "2", "3", "5", "9", "17"]
+    target, draft = (line.partition("ms")[2].split() for line in printed[1:3])
+    assert len(target) == len(draft) == 6
+    assert all(float(duration) >= 0 for duration in target + draft)
