@@ -14,7 +14,7 @@ from pilotfish.export.extra import need_export_extra
 from pilotfish.export.inventory_commands import ls, rm
 from pilotfish.export.pair_command import pair
 from pilotfish.runtime.bundle import load_bundle
-from pilotfish.runtime.catalog import downloads_dir, load_catalog
+from pilotfish.runtime.catalog import cache_dir, downloads_dir, load_catalog
 from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.flags import GenerationFlags, LoadFlags, expanded
 
@@ -51,9 +51,7 @@ def export(
     target: Annotated[str, typer.Option(help=SOURCE_HELP)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the new bundle.")] = None,
     draft: Annotated[str | None, typer.Option(help=f"{SOURCE_HELP} Default: none, drafts by lookup.")] = None,
-    quant: Annotated[
-        str, typer.Option(help="Recipe, such as int8, w8a8 or int4-b128; all are in the README.")
-    ] = "int8",
+    quant: Annotated[str, typer.Option(help="Recipe, such as int8 or int4-b128 (see README), or auto.")] = "int8",
     draft_quant: Annotated[str | None, typer.Option(help="Recipe of the draft; default: that of the target.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
     context: Annotated[int | None, typer.Option(help="With --dry-run: context length in tokens.")] = None,
@@ -67,10 +65,15 @@ def export(
     from pilotfish.export.parity import summary
     from pilotfish.export.progress import ExportProgress
     from pilotfish.export.quantize import parse_recipe
+    from pilotfish.export.recipe_choice import AUTO, CANDIDATES, choose, explained, measure_recipes
     from pilotfish.export.sources import Source, open_source
 
-    recipes = parse_recipe(quant), parse_recipe(draft_quant or quant)
+    texts = {"target": quant, "draft": draft_quant or quant}
+    given = {role: None if text == AUTO else parse_recipe(text) for role, text in texts.items()}
     if dry:
+        if None in given.values():
+            raise OptionError("a dry run measures nothing, so it cannot choose a recipe; name one instead of auto")
+        recipes = parse_recipe(texts["target"]), parse_recipe(texts["draft"])
         dry_run((target, draft), recipes, downloads_dir(), context, output, Console(highlight=False))
         return
     if output is None:
@@ -79,14 +82,22 @@ def export(
         raise OptionError("--context belongs to --dry-run; a bundle is loaded with any context the model allows")
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
+    explanations: list[str] = []
     with ExitStack() as resources, ExportProgress(Console(stderr=True)) as progress:
 
-        def source(text: str, number: int) -> Source:
+        def source(text: str, role: str) -> Source:
             path = resolve_source(text, downloads_dir(), progress=progress.bytes_of(f"fetching {text}"))
-            return resources.enter_context(closing(open_source(path, recipes[number])))
+            recipe = given[role]
+            if recipe is None:
+                candidates = measure_recipes(path, CANDIDATES, cache_dir(), progress.weights)
+                recipe = choose(candidates, role).recipe
+                explanations.append(explained(candidates, role))
+            return resources.enter_context(closing(open_source(path, recipe)))
 
-        sources = source(target, 0), source(draft, 1) if draft else None
+        sources = source(target, "target"), source(draft, "draft") if draft else None
         write_bundle(*sources, output, progress.weights, verify=not skip_verify)
+    for text in explanations:
+        print(text, file=sys.stderr)  # noqa: T201
     for role, model in load_bundle(output).manifest.models.items():
         print(f"{role} {model.recipe}: {summary(model.parity)}", file=sys.stderr)  # noqa: T201
     print(output)  # noqa: T201

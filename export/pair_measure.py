@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from pilotfish.export.bundle_writer import Progress, write_bundle
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.sources import open_source
-from pilotfish.export.staging import disk_errors
+from pilotfish.export.staging import disk_errors, temporary_folder
 from pilotfish.runtime.bundle import Bundle, load_bundle
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.errors import PilotfishError
@@ -91,7 +90,7 @@ def measure_drafts(
     `existing` is a bundle of the target that saves its export. All else is written below `cache`, one draft at a time,
     and removed in any case. `StorageError` if the disk is too full for the target.
     """
-    with disk_errors(cache), _temporary_folder(cache) as folder:
+    with disk_errors(cache), temporary_folder(cache) as folder:
         path = existing or _exported(target, recipes[0], folder / "target", progress)
         bundle = with_draft(load_bundle(path), None)
         results: list[Measurement | str] = [measure_bundle(bundle, "lookup")]
@@ -124,12 +123,3 @@ def _vocabulary(bundle: Bundle) -> list[str | None]:
 def _exported(source: Path, recipe: Recipe, output: Path, progress: Progress) -> Path:
     with closing(open_source(source, recipe)) as opened:
         return write_bundle(opened, None, output, lambda _, done, total: progress(source.name, done, total))
-
-
-@contextmanager
-def _temporary_folder(cache: Path) -> Iterator[Path]:
-    """A hidden folder among the bundles, which `pilotfish rm --leftovers` finds should the process be killed."""
-    bundles = cache / "bundles"
-    bundles.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".pair-", suffix=".partial", dir=bundles) as folder:
-        yield Path(folder)

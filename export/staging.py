@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -119,3 +120,12 @@ else:
 
     def _wait_for_lock(file: IO[str]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
+
+
+@contextmanager
+def temporary_folder(cache: Path) -> Iterator[Path]:
+    """A hidden folder among the bundles, which `pilotfish rm --leftovers` finds should the process be killed."""
+    bundles = cache / "bundles"
+    bundles.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".tried-", suffix=".partial", dir=bundles) as folder:
+        yield Path(folder)
