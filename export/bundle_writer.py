@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.parity import check, measure_model
+from pilotfish.export.provenance import provenance_of
 from pilotfish.export.sources import Source
 from pilotfish.export.staging import disk_errors, require_room
 from pilotfish.export.tokenizer_files import TokenizerFiles
@@ -114,7 +115,9 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def _origin(path: Path) -> dict[str, str]:
-    return {"name": path.name} | ({"sha256": sha256_of(path)} if path.is_file() else {})
+    """What a manifest records of a source: its name, checksum, licence, repository and revision, as far as known."""
+    known = provenance_of(path).to_dict() if path.exists() else {}
+    return known | {"name": path.name} | ({"sha256": sha256_of(path)} if path.is_file() else {})
 
 
 def _num_bytes(source: Source) -> int:

@@ -15,7 +15,9 @@ from pilotfish.export.provenance import (
     provenance_of,
     remember_origin,
 )
+from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.catalog import load_catalog
+from pilotfish.runtime.cli import run
 from support.checkpoint_files import write_folder, write_gguf
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -160,3 +162,14 @@ def test_a_catalog_model_has_the_licence_and_revision_of_the_catalog(smollm2: Pa
     assert found.licence == "apache-2.0"
     assert (found.repository, found.revision) == (model.sources[0].repo_id, model.sources[0].revision)
     assert found.name
+
+
+def test_a_bundle_records_licence_and_origin_of_its_models(tmp_path: Path):
+    target = write_folder(tmp_path / "target")
+    (target / "README.md").write_text("---\nlicense: mit\nbase_model: owner/base\n---\n")
+    draft = write_gguf(tmp_path / "draft.gguf")
+    assert run(["export", "--target", str(target), "--draft", str(draft), "-o", str(tmp_path / "bundle")]) == 0
+    models = load_bundle(tmp_path / "bundle").manifest.models
+    assert models["target"].source == {"name": "target", "licence": "mit", "base_model": "owner/base"}
+    assert models["draft"].source["name"] == "draft.gguf"
+    assert set(models["draft"].source) >= {"name", "sha256"}
