@@ -19,7 +19,11 @@ PROMPT = ["-p", "the pilot fish"]
 
 
 def program(*arguments: str, **options) -> subprocess.Popen:
-    code = "from pilotfish.runtime.cli import main; main()"
+    """The program in a process that an interrupt reaches even where the tests themselves run in the background."""
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from pilotfish.runtime.cli import main; main()"
+    )
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
