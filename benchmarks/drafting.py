@@ -9,7 +9,7 @@ Rows are kinds of prompts, cells the time of the target alone divided by the arm
 arm's seconds a token, summed over the prompts of the kind. Sampled output is seed-exact, so all arms write one text.
 
 `oracle` takes for each prompt the arm that was fastest in this run, which no controller can know beforehand. With
-`--hopeless` the draft model's weights are shuffled first, so that it guesses.
+`--hopeless` the codes of the draft model's weights are shuffled first, so that it guesses.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import Engine, GenerationOptions, SamplingParams, Stats
@@ -40,15 +41,18 @@ def run(engine: Engine, text: str, options: GenerationOptions) -> tuple[list[int
 
 @contextmanager
 def hopeless(bundle: Path) -> Any:
-    """A copy of the bundle whose draft has the bytes of its weights in another order, 4 KiB at a time."""
+    """A copy of the bundle whose draft has the codes of each weight in another order; scales and norms stay."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "bundle"
         shutil.copytree(bundle, copy)
-        file = copy / "draft" / "model.onnx.data"
-        data = np.memmap(file, np.uint8, "r+")
-        pages = data[4096 * 4096 :]  # the tables of positions and the first tokens' embeddings stay
-        pages = pages[: len(pages) // 4096 * 4096].reshape(-1, 4096)
-        pages[:] = pages[np.random.default_rng(0).permutation(len(pages))]
+        graph = onnx.load(copy / "draft" / "model.onnx", load_external_data=False).graph
+        data = np.memmap(copy / "draft" / "model.onnx.data", np.uint8, "r+")
+        rng = np.random.default_rng(0)
+        for tensor in graph.initializer:
+            if tensor.data_type in (onnx.TensorProto.UINT8, onnx.TensorProto.INT8) and tensor.external_data:
+                place = {entry.key: int(entry.value) for entry in tensor.external_data if entry.key != "location"}
+                codes = data[place["offset"] : place["offset"] + place["length"]].reshape(-1, 16)
+                codes[:] = codes[rng.permutation(len(codes))]
         data.flush()
         yield copy
 

@@ -24,10 +24,11 @@ def softmax(logits: Logits, temperature: float = 1.0) -> Probs:
 
 
 def probability(logits: Logits, token_id: int) -> float:
-    """The probability of one token, from its row of logits (V,)."""
-    scaled = logits - logits[token_id]
-    with np.errstate(over="ignore"):
-        return float(1 / np.exp(scaled, out=scaled).sum(dtype=np.float64))
+    """The probability of one token, from its row of logits (V,); 0 if the row has a logit that is not a number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = logits - logits[token_id]
+        found = float(1 / np.exp(scaled, out=scaled).sum(dtype=np.float64))
+    return 0.0 if np.isnan(found) else found
 
 
 def keep_top_k(row: Probs, top_k: int) -> None:

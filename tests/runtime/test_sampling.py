@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pilotfish.runtime.errors import OptionError
-from pilotfish.runtime.filters import keep_top_k, keep_top_p
+from pilotfish.runtime.filters import keep_top_k, keep_top_p, probability, softmax
 from pilotfish.runtime.sampling import Sampler, SamplingParams, draw
 
 LOGITS = arrays(np.float32, (3, 7), elements=st.floats(-80, 80, width=32))
@@ -226,3 +226,10 @@ def test_filters_equal_their_definition(row: np.ndarray, top_p: float, top_k: in
     assert set(np.flatnonzero(nucleus)) == {i for i in expected if row[i] > 0}
     keep_top_k(largest, top_k)
     assert set(np.flatnonzero(largest)) == {i for i in np.argsort(-row, kind="stable")[:top_k] if row[i] > 0}
+
+
+def test_the_probability_of_a_token_is_its_share_of_the_softmax_and_0_in_a_broken_row():
+    row = np.array([1.0, 3.0, -2.0], np.float32)
+    assert probability(row, 1) == pytest.approx(softmax(row[None])[0, 1])
+    assert probability(np.array([np.nan, 1.0], np.float32), 1) == 0
+    assert probability(np.array([-1e30, 1e30], np.float32), 0) == 0
