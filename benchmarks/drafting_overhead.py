@@ -50,9 +50,7 @@ def median_us(call: Callable[[], object], prepare: Callable[[], object]) -> floa
 def main() -> None:
     """Measures and prints."""
     sampler, rng = Sampler(SamplingParams()), np.random.default_rng(0)
-    print(
-        "| tokens of text | reading it, µs a token | match, µs | propose 8, rows included, µs | controller, µs a round |"
-    )
+    print("| tokens | reading, µs a token | match, µs | propose 8 and their rows, µs | controller, µs a round |")
     print("|---|---|---|---|---|")
     for num_tokens in (1000, 2000, 4000, 8000, 16000):
         committed = text(num_tokens)
