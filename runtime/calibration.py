@@ -10,13 +10,14 @@ import hashlib
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.runtime.catalog import cache_dir
 from pilotfish.runtime.costs import WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.exactness import exact_widths, near_tie_margin
+from pilotfish.runtime.exactness import MOST_WIDTHS, exact_widths, near_tie_margin
 
 FORMAT_VERSION = 1
 
@@ -36,6 +37,12 @@ class Calibration:
     near_tie_margin: float
     target_costs: WidthCosts
     draft_costs: WidthCosts | None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.exact_width <= self.max_width <= max(MOST_WIDTHS):
+            raise ValueError(f"forwards of {self.exact_width} to {self.max_width} rows were never compared")
+        if not 0 <= self.near_tie_margin < float("inf"):
+            raise ValueError(f"the near-tie margin {self.near_tie_margin} is no lead in logits")
 
 
 def calibrate(target: Decoder, draft: Decoder | None, *, exact: bool) -> Calibration:
@@ -65,7 +72,7 @@ def kept_calibration(fingerprint: str) -> Calibration | None:
         )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _logger.warning("the calibration %s cannot be read and is made again: %s", path, error)
         return None
 
@@ -88,7 +95,8 @@ def keep_calibration(fingerprint: str, calibration: Calibration) -> None:
         partial.write_text(json.dumps(values, indent=1), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # what kept it from being written may keep it from being removed
+            partial.unlink(missing_ok=True)
         _logger.warning("the calibration cannot be kept in %s: %s", path, error)
 
 

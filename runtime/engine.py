@@ -197,7 +197,9 @@ class Engine:
         return f"bundle {digest[:16]}, {self._setup}, ONNX Runtime {version}, {platform.machine()} {os.cpu_count()}"
 
     def _calibrated_setup(self) -> str:
-        return f"{self._fingerprint()}, {'exact' if self._exact else 'fast'}"
+        # A short context leaves wide passes unmeasured, so what was found with one says nothing of a longer one.
+        mode = "exact" if self._exact else "fast"
+        return f"{self._fingerprint()}, {mode}, context of {self.context_length} tokens"
 
     def _end_running(self) -> None:
         if self._running is not None:
