@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.llama import ACTIVATIONS, DecoderConfig
-from pilotfish.export.products import CONTRIB, Nodes, add_embedding, add_product
+from pilotfish.export.products import CONSTANTS, CONTRIB, Nodes, add_embedding, add_product
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.weight_file import WeightFile
 from pilotfish.export.weights import Matrix, Progress, WeightWriter, matrix, multiplied
@@ -57,7 +57,7 @@ class _DecoderGraph:
 
     def build(self) -> None:
         _add_constants(self._writer, self._config)
-        embedding, head = _vocabulary_matrices(self._checkpoint)
+        embedding, head = vocabulary_matrices(self._checkpoint)
         self.nodes.add("Reshape", [self._names.input_ids, "shape_flat"], "token_ids")
         hidden, delta = add_embedding(self.nodes, self._writer, embedding), ""
         if self._config.embedding_multiplier != 1:
@@ -166,7 +166,7 @@ class _DecoderGraph:
         return add_product(self.nodes, self._writer.recipe, name, source, f"{name}.out", weights)
 
 
-def _vocabulary_matrices(checkpoint: Checkpoint) -> tuple[Matrix, Matrix]:
+def vocabulary_matrices(checkpoint: Checkpoint) -> tuple[Matrix, Matrix]:
     """(embedding, head), the same object if the model ties them.
 
     A GGUF of a tied model often stores the head a second time with more bits. The two are then told from truly untied
@@ -189,13 +189,7 @@ def _add_constants(writer: WeightWriter, config: DecoderConfig) -> None:
     constants: dict[str, NDArray[Any]] = {
         "rotary_cos": cos,
         "rotary_sin": sin,
-        "shape_flat": np.array([-1], np.int64),
-        "axis_0": np.array([0], np.int64),
-        "axis_1": np.array([1], np.int64),
-        "axis_last": np.array([-1], np.int64),
-        "tiny": np.array(1e-30, np.float32),  # keeps a token of zeros from a division by zero
-        "unit_scale": np.array(1 / 127, np.float32),
-        "unit_zero": np.array(128, np.uint8),
+        **CONSTANTS,
     }
     if config.embedding_multiplier != 1:
         constants["embedding_multiplier"] = np.array(config.embedding_multiplier, np.float32)

@@ -12,7 +12,7 @@ from pilotfish.export import hub
 from pilotfish.export.checkpoint import Checkpoint, open_checkpoint, read_json
 from pilotfish.export.config_json import config_from_hugging_face
 from pilotfish.export.download import resolve_source
-from pilotfish.export.graph import _vocabulary_matrices as vocabulary_matrices
+from pilotfish.export.graph import vocabulary_matrices
 from pilotfish.export.llama import WEIGHT_NAMES, DecoderConfig
 from pilotfish.export.quantize import Layout
 from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder

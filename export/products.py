@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from pilotfish.export.quantize import Layout, Recipe
 from pilotfish.export.weights import Matrix, Section, WeightWriter, sections
 
 CONTRIB = "com.microsoft"
+
+# What the nodes of this module, and of the graphs around them, read by name; each graph stores them.
+CONSTANTS: Mapping[str, NDArray[Any]] = MappingProxyType(
+    {
+        "shape_flat": np.array([-1], np.int64),
+        "axis_0": np.array([0], np.int64),
+        "axis_1": np.array([1], np.int64),
+        "axis_last": np.array([-1], np.int64),
+        "tiny": np.array(1e-30, np.float32),  # keeps a token of zeros from a division by zero
+        "unit_scale": np.array(1 / 127, np.float32),
+        "unit_zero": np.array(128, np.uint8),
+    }
+)
 
 
 class Nodes:

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 
 from pilotfish.export.checkpoint import Tensor
 from pilotfish.export.passes import attribute, drop_unused, infer_dims
-from pilotfish.export.products import Nodes, add_embedding, add_product
+from pilotfish.export.products import CONSTANTS, Nodes, add_embedding, add_product
 from pilotfish.export.weights import Matrix, WeightWriter
 from pilotfish.runtime.bundle import TensorNames
 
@@ -53,6 +53,7 @@ class _Rewriting:
         self._graph, self._weights, self._writer = model.graph, weights, writer
         self._nodes, self._dims = Nodes(), infer_dims(model)
         self._constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        self._constants |= CONSTANTS
         self._producers = {output: node for node in model.graph.node for output in node.output}
         self._consumers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
         for node in model.graph.node:
@@ -61,7 +62,6 @@ class _Rewriting:
         self._stored: dict[tuple[str, ...], str] = {}  # the name under which a matrix of these weights was written
 
     def run(self) -> None:
-        self._add_constants()
         embedding = next((node for node in self._graph.node if self._is_embedding(node)), None)
         products = {node.output[0]: product for node in self._graph.node if (product := self._product(node))}
         groups: dict[tuple[str, bool], list[_Product]] = defaultdict(list)
@@ -161,18 +161,6 @@ class _Rewriting:
         name = "sizes_" + "_".join(str(size) for size in sizes)
         self._constants.setdefault(name, np.array(sizes, np.int64))
         return name
-
-    def _add_constants(self) -> None:
-        """What `add_product` and `add_embedding` take for granted."""
-        self._constants |= {
-            "shape_flat": np.array([-1], np.int64),
-            "axis_0": np.array([0], np.int64),
-            "axis_1": np.array([1], np.int64),
-            "axis_last": np.array([-1], np.int64),
-            "tiny": np.array(1e-30, np.float32),
-            "unit_scale": np.array(1 / 127, np.float32),
-            "unit_zero": np.array(128, np.uint8),
-        }
 
     def _finish(self) -> None:
         """Puts the nodes into the graph, and stores the constants and the weights that are no products' matrices."""
