@@ -15,7 +15,7 @@ from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.provenance import provenance_of
 from pilotfish.export.sources import Source
-from pilotfish.export.staging import disk_errors, require_room
+from pilotfish.export.staging import disk_errors, require_free_space
 from pilotfish.export.tokenizer_files import TokenizerFiles
 from pilotfish.runtime.bundle import (
     MANIFEST,
@@ -153,7 +153,7 @@ def _file_entries(folder: Path, known: dict[str, str]) -> dict[str, FileEntry]:
 @contextmanager
 def _aside(output: Path, num_bytes: int) -> Iterator[Path]:
     """A hidden folder beside `output` that becomes `output` if the block succeeds and vanishes if it does not."""
-    require_room(output, num_bytes)
+    require_free_space(output, num_bytes)
     output.parent.mkdir(parents=True, exist_ok=True)
     folder = output.with_name(f".{output.name}.partial")
     shutil.rmtree(folder, ignore_errors=True)  # left by an export that was killed

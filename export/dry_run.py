@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +11,7 @@ from pilotfish.export.outline import find_outline
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.sizes import ExportSize, ModelSize
-from pilotfish.export.staging import nearest_folder, require_room
+from pilotfish.export.staging import free_bytes, require_free_space
 from pilotfish.export.text_table import text_table
 
 
@@ -35,9 +34,8 @@ def dry_run(
         soft_wrap=True,
     )
     if output is not None:
-        free = shutil.disk_usage(nearest_folder(output)).free
-        console.print(f"free on the disk of {output}: {decimal(free)}", soft_wrap=True)
-        require_room(output, size.disk_bytes)
+        console.print(f"free on the disk of {output}: {decimal(free_bytes(output))}", soft_wrap=True)
+        require_free_space(output, size.disk_bytes)
 
 
 def _table(size: ExportSize, context_length: int) -> str:

@@ -21,21 +21,16 @@ Progress = Callable[[int, int], None]
 _POLL_INTERVAL_S = 0.2
 
 
-def require_free_space(folder: Path, num_bytes: int) -> None:
-    """Raises StorageError unless the disk that holds `folder` has room for `num_bytes` more."""
-    free = shutil.disk_usage(folder).free
+def require_free_space(path: Path, num_bytes: int) -> None:
+    """`StorageError` unless the disk on which `path` is, or is to be made, has room for `num_bytes` more."""
+    free = free_bytes(path)
     if free < num_bytes:
-        raise StorageError(_disk_full(folder, num_bytes, free))
+        raise StorageError(_disk_full(_nearest_folder(path), num_bytes, free))
 
 
-def require_room(output: Path, num_bytes: int) -> None:
-    """`StorageError` unless the disk on which `output` is, or is to be made, has room for `num_bytes` more."""
-    require_free_space(nearest_folder(output), num_bytes)
-
-
-def nearest_folder(output: Path) -> Path:
-    """The folder that is there already in which `output`, and the folders above it, would be made."""
-    return next(folder for folder in output.absolute().parents if folder.is_dir())
+def free_bytes(path: Path) -> int:
+    """Bytes free on the disk on which `path` is, or is to be made."""
+    return shutil.disk_usage(_nearest_folder(path)).free
 
 
 @contextmanager
@@ -45,11 +40,11 @@ def disk_errors(path: Path, num_bytes: int = 0) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(_disk_full(path, num_bytes, _free_bytes(path))) from error
+            raise StorageError(_disk_full(path, num_bytes, free_bytes(path))) from error
         raise StorageError(
             f"cannot use {error.filename or path}: {error.strerror or error}; "
             "make it writable, or choose another folder (PILOTFISH_CACHE moves downloads and the demo) "
-            f"({num_bytes:,} bytes needed for {path}, {_free_bytes(path):,} free)"
+            f"({num_bytes:,} bytes needed for {path}, {free_bytes(path):,} free)"
         ) from error
 
 
@@ -99,9 +94,10 @@ def _disk_full(path: Path, num_bytes: int, free: int) -> str:
     )
 
 
-def _free_bytes(path: Path) -> int:
-    existing = next((folder for folder in (path, *path.parents) if folder.exists()), Path.cwd())
-    return shutil.disk_usage(existing).free
+def _nearest_folder(path: Path) -> Path:
+    """The folder that is there already: `path`, or the one in which it and those above it would be made."""
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 if sys.platform == "win32":

@@ -16,7 +16,7 @@ from pilotfish.export.outline import find_outline, outline_of, outline_of_path, 
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sizes import GRAPH_BYTES, ExportSize, ModelSize
 from pilotfish.export.sources import BuiltSource
-from pilotfish.export.staging import require_room
+from pilotfish.export.staging import require_free_space
 from pilotfish.runtime import load
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.cli import run
@@ -106,9 +106,9 @@ def test_the_disk_of_the_output_is_asked_even_before_its_folder_is_there(tmp_pat
     asked = []
     usage = type("Usage", (), {"free": 1000})()
     monkeypatch.setattr("pilotfish.export.staging.shutil.disk_usage", lambda path: asked.append(path) or usage)
-    require_room(tmp_path / "not/yet/there", 1000)
+    require_free_space(tmp_path / "not/yet/there", 1000)
     with pytest.raises(StorageError, match="1,001 bytes needed, 1,000 free; free some space, or choose"):
-        require_room(tmp_path / "not/yet/there", 1001)
+        require_free_space(tmp_path / "not/yet/there", 1001)
     assert asked == [tmp_path, tmp_path]
 
 
