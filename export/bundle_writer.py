@@ -56,7 +56,7 @@ def write_bundle(
     if draft is not None:
         masked_ids = check_pair(texts, vocabulary_of(draft.tokenizer.tokenizer_json)).masked_ids
     models = {"target": target} | ({"draft": draft} if draft else {})
-    num_bytes = sum(_num_bytes(source) for source in models.values())
+    num_bytes = len(target.tokenizer.tokenizer_json.encode()) + sum(source.num_bytes for source in models.values())
     with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
         manifest = _write_files(folder, models, texts, masked_ids, progress)
         _write_manifest(folder, manifest)
@@ -118,13 +118,6 @@ def _origin(path: Path) -> dict[str, str]:
     """What a manifest records of a source: its name, checksum, licence, repository and revision, as far as known."""
     known = provenance_of(path).to_dict() if path.exists() else {}
     return known | {"name": path.name} | ({"sha256": sha256_of(path)} if path.is_file() else {})
-
-
-def _num_bytes(source: Source) -> int:
-    """Upper estimate of the exported size."""
-    recipe = source.recipe
-    scale_bits = 32 / recipe.block_size if recipe.block_size else 0.1
-    return int(source.num_weights * (recipe.bits + scale_bits) / 8) + (16 << 20)
 
 
 def _write_tokenizer(folder: Path, files: TokenizerFiles, texts: Sequence[str | None]) -> TokenizerEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from numpy.typing import NDArray
 
 from pilotfish.export.checkpoint import Checkpoint, open_checkpoint, open_safetensors
 from pilotfish.export.graph import build_decoder
+from pilotfish.export.outline import outline_of
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.reference import reference_logits
+from pilotfish.export.sizes import FLOAT_BYTES, GRAPH_BYTES, ModelSize
 from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder
 from pilotfish.export.traced import need_torch_extra, write_traced
+from pilotfish.export.weight_file import ALIGNMENT
 from pilotfish.export.weights import Progress
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.errors import OptionError, UnsupportedModelError
@@ -47,6 +51,10 @@ class Source(Protocol):
     @property
     def num_weights(self) -> int:
         """Elements of its matrices, as its files have them."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its graph and data file at most, as far as that can be told before they are written."""
 
     @property
     def reference(self) -> str:
@@ -90,6 +98,11 @@ class BuiltSource:
         shapes = (tensor.shape for tensor in self.checkpoint.tensors.values())
         return sum(shape[0] * shape[1] for shape in shapes if len(shape) == 2)
 
+    @property
+    def num_bytes(self) -> int:
+        """As in `Source`; exact but for the graph."""
+        return ModelSize(outline_of(self.checkpoint), self.recipe).data_bytes + GRAPH_BYTES
+
     def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
         """As in `Source`."""
         config = self.checkpoint.config
@@ -123,6 +136,7 @@ class TracedSource:
     recipe: Recipe
     tokenizer: TokenizerFiles
     num_weights: int
+    num_bytes: int
     reference: str = "PyTorch"
 
     def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
@@ -163,5 +177,9 @@ def open_source(path: Path, recipe: Recipe) -> Source:
 def _traced_source(path: Path, recipe: Recipe) -> TracedSource:
     with ExitStack() as resources:
         shapes = [tensor.shape for tensor in open_safetensors(path, resources).values()]
-    num_weights = sum(int(np.prod(shape)) for shape in shapes if len(shape) > 1)
-    return TracedSource(path, recipe, tokenizer_from_folder(path), num_weights)
+    num_weights = sum(math.prod(shape) for shape in shapes if len(shape) > 1)
+    layout = recipe.layout()
+    # What is no matrix stays in float32.
+    sizes = [sum(layout.tensor_bytes(*s)) if len(s) == 2 else FLOAT_BYTES * math.prod(s) for s in shapes]
+    num_bytes = sum(size + ALIGNMENT for size in sizes) + GRAPH_BYTES
+    return TracedSource(path, recipe, tokenizer_from_folder(path), num_weights, num_bytes)

@@ -17,6 +17,7 @@ from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.graph import build_decoder
 from pilotfish.export.quantize import parse_recipe
+from pilotfish.export.sizes import GRAPH_BYTES
 from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime.bundle import ParityReport, load_bundle
 from pilotfish.runtime.errors import DeviceError, OptionError, PairingError, ParityError, StorageError
@@ -167,3 +168,16 @@ def test_without_onnxruntime_nothing_is_begun(tmp_path: Path, monkeypatch: pytes
         write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
     write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "bundle", verify=False)
+
+
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "int4", "int4-mixed", "source", "w8a8"])
+def test_the_room_that_is_asked_for_holds_what_is_written(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Not a byte of the models more, and no more than a little beside them."""
+    asked = []
+    monkeypatch.setattr(
+        "pilotfish.export.bundle_writer.require_free_space", lambda path, num_bytes: asked.append(num_bytes)
+    )
+    source = BuiltSource(tiny_checkpoint(), parse_recipe(recipe))
+    bundle = write_bundle(source, None, tmp_path / "bundle", verify=False)
+    written = sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
+    assert written <= asked[0] <= written + GRAPH_BYTES
