@@ -28,8 +28,8 @@ _logger = logging.getLogger(__name__)
 class Calibration:
     """`exact_width` and `max_width`: forwards of as many rows, and of all between, give identical bits.
 
-    `near_tie_margin` is a lead in logits below which rounding may decide if narrower forwards are mixed in. The costs
-    are those of the padded forwards that exact mode runs, or of the bare ones.
+    `near_tie_margin` is a lead in logits below which rounding may decide; 0 in exact mode, where it cannot. The costs are
+    those of the padded forwards that exact mode runs, or of the bare ones.
     """
 
     exact_width: int
@@ -51,7 +51,7 @@ def calibrate(target: Decoder, draft: Decoder | None, *, exact: bool) -> Calibra
     In exact mode it leaves the target padding its forwards to the exact width.
     """
     exact_width, max_width = exact_widths(target)
-    margin = near_tie_margin(target)
+    margin = 0.0 if exact else near_tie_margin(target)
     target.min_width = exact_width if exact else 1
     return Calibration(exact_width, max_width, margin, measure(target), measure(draft) if draft else None)
 

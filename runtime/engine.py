@@ -94,7 +94,7 @@ class Engine:
             kept = calibrate(context.target, context.draft, exact=self._exact)
             keep_calibration(self._calibrated_setup(), kept)
         context.target.min_width = kept.exact_width if self._exact else 1
-        context.near_tie_margin = 0.0 if self._exact else kept.near_tie_margin
+        context.near_tie_margin = kept.near_tie_margin
         context.max_width = kept.max_width
         self.calibration = kept
 
