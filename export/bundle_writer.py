@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,11 +14,13 @@ from pathlib import Path
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.provenance import provenance_of
-from pilotfish.export.sources import Source
+from pilotfish.export.quantize import Recipe
+from pilotfish.export.sources import Source, open_source
 from pilotfish.export.staging import disk_errors, require_free_space
 from pilotfish.export.tokenizer_files import TokenizerFiles
 from pilotfish.runtime.bundle import (
     MANIFEST,
+    Bundle,
     FileEntry,
     Manifest,
     ParityReport,
@@ -67,6 +69,12 @@ def write_bundle(
         entries = {role: replace(entry, parity=reports[role]) for role, entry in manifest.models.items()}
         _write_manifest(folder, replace(manifest, target=entries["target"], draft=entries.get("draft")))
     return output
+
+
+def write_alone(path: Path, recipe: Recipe, output: Path, label: str, progress: Progress) -> Bundle:
+    """Exports the model at `path` as a bundle of its own, for a measurement, with one `label` for all its progress."""
+    with closing(open_source(path, recipe)) as source:
+        return load_bundle(write_bundle(source, None, output, lambda _, done, total: progress(label, done, total)))
 
 
 def _write_files(

@@ -69,13 +69,13 @@ def export(
     from pilotfish.export.sources import Source, open_source
 
     texts = {"target": quant, "draft": draft_quant or quant}
-    given = {role: None if text == AUTO else parse_recipe(text) for role, text in texts.items()}
     if dry:
-        if None in given.values():
+        if AUTO in texts.values():
             raise OptionError("a dry run measures nothing, so it cannot choose a recipe; name one instead of auto")
         recipes = parse_recipe(texts["target"]), parse_recipe(texts["draft"])
         dry_run((target, draft), recipes, downloads_dir(), context, output, Console(highlight=False))
         return
+    given = {role: None if text == AUTO else parse_recipe(text) for role, text in texts.items()}
     if output is None:
         raise OptionError("no folder for the new bundle was given; add --output FOLDER, or --dry-run to see sizes")
     if context is not None:

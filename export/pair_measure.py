@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pilotfish.export.bundle_writer import Progress, write_bundle
+from pilotfish.export.bundle_writer import Progress, write_alone
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
-from pilotfish.export.sources import open_source
 from pilotfish.export.staging import disk_errors, temporary_folder
 from pilotfish.runtime.bundle import Bundle, load_bundle
 from pilotfish.runtime.engine import Engine
@@ -91,12 +89,16 @@ def measure_drafts(
     and removed in any case. `StorageError` if the disk is too full for the target.
     """
     with disk_errors(cache), temporary_folder(cache) as folder:
-        path = existing or _exported(target, recipes[0], folder / "target", progress)
-        bundle = with_draft(load_bundle(path), None)
+        whole = (
+            load_bundle(existing)
+            if existing
+            else write_alone(target, recipes[0], folder / "target", target.name, progress)
+        )
+        bundle = with_draft(whole, None)
         results: list[Measurement | str] = [measure_bundle(bundle, "lookup")]
         for draft in drafts:
             try:
-                draft_bundle = load_bundle(_exported(draft, recipes[1], folder / "draft", progress))
+                draft_bundle = write_alone(draft, recipes[1], folder / "draft", draft.name, progress)
                 results.append(measure_bundle(with_draft(bundle, draft_bundle), "model"))
             except PilotfishError as error:
                 results.append(str(error))
@@ -118,8 +120,3 @@ def _tokens_per_s(measured: Sequence[Stats]) -> float:
 
 def _vocabulary(bundle: Bundle) -> list[str | None]:
     return vocabulary_of((bundle.path / bundle.manifest.tokenizer.file).read_text(encoding="utf-8"))
-
-
-def _exported(source: Path, recipe: Recipe, output: Path, progress: Progress) -> Path:
-    with closing(open_source(source, recipe)) as opened:
-        return write_bundle(opened, None, output, lambda _, done, total: progress(source.name, done, total))

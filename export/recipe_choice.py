@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.filesize import decimal
 
-from pilotfish.export.bundle_writer import Progress, write_bundle
+from pilotfish.export.bundle_writer import Progress, write_alone
 from pilotfish.export.quantize import Recipe, parse_recipe
-from pilotfish.export.sources import open_source
 from pilotfish.export.staging import disk_errors, temporary_folder
 from pilotfish.export.text_table import text_table
-from pilotfish.runtime.bundle import ParityReport, load_bundle
+from pilotfish.runtime.bundle import ParityReport
 from pilotfish.runtime.costs import WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.errors import ParityError
@@ -72,9 +70,7 @@ def measure_recipes(path: Path, recipes: Sequence[Recipe], cache: Path, progress
 
 
 def _measured(path: Path, recipe: Recipe, output: Path, progress: Progress) -> Candidate:
-    with closing(open_source(path, recipe)) as source:
-        write_bundle(source, None, output, lambda what, done, total: progress(f"trying {recipe}", done, total))
-    model = load_bundle(output).manifest.target
+    model = write_alone(path, recipe, output, f"trying {recipe}", progress).manifest.target
     graph = output / model.graph
     context_length = min(CONTEXT_LENGTH, model.max_positions)
     with Decoder(model, graph, device="cpu", context_length=context_length) as decoder:

@@ -28,8 +28,8 @@ _logger = logging.getLogger(__name__)
 class Calibration:
     """`exact_width` and `max_width`: forwards of as many rows, and of all between, give identical bits.
 
-    `near_tie_margin` is a lead in logits below which rounding may decide; 0 in exact mode, where it cannot. The costs are
-    those of the padded forwards that exact mode runs, or of the bare ones.
+    `near_tie_margin` is a lead in logits below which rounding may decide; 0 in exact mode, where it cannot. The costs
+    are those of the padded forwards that exact mode runs, or of the bare ones.
     """
 
     exact_width: int

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.export import recipe_choice
 from pilotfish.export.outline import outline_of_path
+from pilotfish.export.parity import KL_LIMITS
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.recipe_choice import CANDIDATES, Candidate, choose, explained, measure_recipes
 from pilotfish.export.sizes import ModelSize
@@ -61,7 +61,7 @@ def test_each_recipe_is_measured_and_nothing_is_left(source: Path, tmp_path: Pat
 
 
 def test_a_recipe_that_ruins_the_model_is_left_out(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(recipe_choice.write_bundle.__globals__["check"].__globals__["KL_LIMITS"], "int8", 0.0)
+    monkeypatch.setitem(KL_LIMITS, "int8", 0.0)
     recipes = [parse_recipe("int8"), parse_recipe("fp32")]
     found = measure_recipes(source, recipes, tmp_path / "cache", lambda what, done, total: None)
     assert [str(each.recipe) for each in found] == ["fp32"]
