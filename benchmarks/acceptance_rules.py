@@ -10,23 +10,16 @@ target alone in the same run (median), share of decoding outside ONNX Runtime, a
 from __future__ import annotations
 
 import argparse
-import tomllib
 from pathlib import Path
 
+import common
 import numpy as np
 
 from pilotfish import runtime as pilotfish
-from pilotfish.runtime import Engine, GenerationOptions, SamplingParams, Stats
+from pilotfish.runtime import GenerationOptions, SamplingParams, Stats
 
 RULES = ("token", "block", "seed")
 NUM_PROMPTS = 8
-
-
-def run(engine: Engine, text: str, options: GenerationOptions) -> tuple[list[int], Stats]:
-    """Token ids and statistics of one answer from cold caches."""
-    engine.reset()
-    chunks = engine.generate([{"role": "user", "content": text}], options)
-    return [token_id for chunk in chunks for token_id in chunk.token_ids], engine.stats
 
 
 def main() -> None:
@@ -39,7 +32,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-p", type=float, default=0.95)
     arguments = parser.parse_args()
-    prompts = tomllib.loads((Path(__file__).parent / "prompts.toml").read_text())["prompt"][:NUM_PROMPTS]
+    prompts = common.prompts()[:NUM_PROMPTS]
     stats: dict[str, list[Stats]] = {rule: [] for rule in RULES}
     ratios: dict[str, list[float]] = {rule: [] for rule in RULES}
     num_equal = 0
@@ -54,9 +47,9 @@ def main() -> None:
                         arguments.max_tokens, sampling, draft, num_draft_tokens=arguments.num_draft_tokens
                     )
 
-                expected, alone = run(engine, prompt["text"], options("seed", "off"))
+                expected, alone = common.run(engine, prompt["text"], options("seed", "off"))
                 for rule in RULES:
-                    tokens, found = run(engine, prompt["text"], options(rule, draft))
+                    tokens, found = common.run(engine, prompt["text"], options(rule, draft))
                     stats[rule].append(found)
                     ratios[rule].append(found.tokens_per_s / alone.tokens_per_s)
                     num_equal += rule == "seed" and tokens == expected

@@ -17,11 +17,11 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import common
 import numpy as np
 import onnx
 
@@ -30,13 +30,6 @@ from pilotfish.runtime import Engine, GenerationOptions, SamplingParams, Stats
 
 Arm = tuple[str, int]  # draft and number of drafted tokens
 ALONE, AUTO = ("off", 1), ("auto", 4)
-
-
-def run(engine: Engine, text: str, options: GenerationOptions) -> tuple[list[int], Stats]:
-    """Token ids and statistics of one answer from cold caches."""
-    engine.reset()
-    chunks = engine.generate([{"role": "user", "content": text}], options)
-    return [token_id for chunk in chunks for token_id in chunk.token_ids], engine.stats
 
 
 @contextmanager
@@ -77,7 +70,7 @@ def main() -> None:
     parser.add_argument("-k", "--num-draft-tokens", type=int, nargs="+", default=[2, 4, 6])
     parser.add_argument("--hopeless", action="store_true")
     arguments = parser.parse_args()
-    prompts = tomllib.loads((Path(__file__).parent / "prompts.toml").read_text())["prompt"]
+    prompts = common.prompts()
     kinds = [kind for kind in arguments.kinds.split(",") if kind] or list(dict.fromkeys(p["kind"] for p in prompts))
     prompts = [prompt for prompt in prompts if prompt["kind"] in kinds]
     if arguments.hopeless:
@@ -104,7 +97,7 @@ def compare(engine: Engine, arguments: argparse.Namespace, kinds: list[str], pro
         outputs = {}
         for arm in order:
             options = GenerationOptions(arguments.max_tokens, sampling, draft=arm[0], num_draft_tokens=arm[1])
-            outputs[arm], stats = run(engine, prompt["text"], options)
+            outputs[arm], stats = common.run(engine, prompt["text"], options)
             seconds[prompt["kind"], arm].append(seconds_a_token(stats))
             if arm == AUTO:
                 rates.append(stats.acceptance_rate)

@@ -10,20 +10,13 @@ the target alone in the same run, acceptance rate, tokens per round, and the sha
 from __future__ import annotations
 
 import argparse
-import tomllib
 from pathlib import Path
 
+import common
 import numpy as np
 
 from pilotfish import runtime as pilotfish
-from pilotfish.runtime import Engine, GenerationOptions, Stats
-
-
-def run(engine: Engine, text: str, options: GenerationOptions) -> tuple[list[int], Stats]:
-    """Token ids and statistics of one answer from cold caches."""
-    engine.reset()
-    chunks = engine.generate([{"role": "user", "content": text}], options)
-    return [token_id for chunk in chunks for token_id in chunk.token_ids], engine.stats
+from pilotfish.runtime import GenerationOptions
 
 
 def main() -> None:
@@ -35,18 +28,18 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=10, help="how many of the file, from its beginning")
     parser.add_argument("--fast", action="store_true", help="without exact mode")
     arguments = parser.parse_args()
-    prompts = tomllib.loads((Path(__file__).parent / "prompts.toml").read_text())["prompt"][: arguments.prompts]
+    prompts = common.prompts()[: arguments.prompts]
     with pilotfish.load(arguments.bundle, exact=not arguments.fast) as engine:
         ways = [("lookup", 4)]
         if engine.bundle.manifest.draft is not None:
             ways += [("model", number) for number in range(1, arguments.most + 1)]
         plain, equal, stats = [], dict.fromkeys(ways, 0), {way: [] for way in ways}
         for prompt in prompts:
-            expected, alone = run(engine, prompt["text"], GenerationOptions(arguments.max_tokens, draft="off"))
+            expected, alone = common.run(engine, prompt["text"], GenerationOptions(arguments.max_tokens, draft="off"))
             plain.append(alone)
             for draft, number in ways:
                 options = GenerationOptions(arguments.max_tokens, draft=draft, num_draft_tokens=number)
-                tokens, stat = run(engine, prompt["text"], options)
+                tokens, stat = common.run(engine, prompt["text"], options)
                 equal[draft, number] += tokens == expected
                 stats[draft, number].append(stat)
     print(f"{arguments.bundle.name}, {len(prompts)} prompts, {arguments.max_tokens} tokens, greedy")
