@@ -1,4 +1,4 @@
-"""What was measured about a bundle on this device: exactness and costs.
+"""What was measured about a bundle on this device: exactness, costs, and how well the draft knows the target.
 
 Kept in the user's cache folder, not in the bundle. A bundle may be shared and read-only, and what holds on one device
 does not hold on another.
@@ -10,16 +10,32 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from pilotfish.runtime.catalog import cache_dir
 from pilotfish.runtime.costs import WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
+from pilotfish.runtime.drafters.model import ModelDrafter
 from pilotfish.runtime.exactness import MOST_WIDTHS, exact_widths, near_tie_margin
+from pilotfish.runtime.sampling import Sampler, SamplingParams
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# Ordinary prose and ordinary code: what a draft knows of the one says little about the other.
+SAMPLE = """The library opens at nine on weekdays. Bring a card and a letter with your address on it, and the desk will \
+sign you up while you wait.
+
+def mean(values):
+    total = 0
+    for value in values:
+        total += value
+    return total / len(values)
+"""
+FIRST_SCORED, NUM_SAMPLED = 8, 72  # tokens of the sample; every second one is scored
 
 _logger = logging.getLogger(__name__)
 
@@ -29,7 +45,8 @@ class Calibration:
     """`exact_width` and `max_width`: forwards of as many rows, and of all between, give identical bits.
 
     `near_tie_margin` is a lead in logits below which rounding may decide; 0 in exact mode, where it cannot. The costs
-    are those of the padded forwards that exact mode runs, or of the bare ones.
+    are those of the padded forwards that exact mode runs, or of the bare ones. `agreement` is the part of the draft's
+    tokens that the target accepts, as `measured_agreement` found it. Draft costs and agreement are None without a draft.
     """
 
     exact_width: int
@@ -37,23 +54,55 @@ class Calibration:
     near_tie_margin: float
     target_costs: WidthCosts
     draft_costs: WidthCosts | None
+    agreement: float | None
 
     def __post_init__(self) -> None:
         if not 1 <= self.exact_width <= self.max_width <= max(MOST_WIDTHS):
             raise ValueError(f"forwards of {self.exact_width} to {self.max_width} rows were never compared")
         if not 0 <= self.near_tie_margin < float("inf"):
             raise ValueError(f"the near-tie margin {self.near_tie_margin} is no lead in logits")
+        if (self.agreement is None) != (self.draft_costs is None) or not 0 <= (self.agreement or 0) <= 1:
+            raise ValueError(f"an agreement of {self.agreement} does not fit the draft")
 
 
-def calibrate(target: Decoder, draft: Decoder | None, *, exact: bool) -> Calibration:
-    """Measures; takes some thirty forwards of the target. The caches are empty before and after.
+def calibrate(
+    target: Decoder, draft: Decoder | None, drafter: ModelDrafter | None, sample: Sequence[int], *, exact: bool
+) -> Calibration:
+    """Measures; takes some thirty forwards of the target and of the draft. The caches are empty before and after.
+
+    `sample` are token ids of ordinary text, for the agreement of `drafter`, which is there if `draft` is.
 
     In exact mode it leaves the target padding its forwards to the exact width.
     """
     exact_width, max_width = exact_widths(target)
     margin = 0.0 if exact else near_tie_margin(target)
     target.min_width = exact_width if exact else 1
-    return Calibration(exact_width, max_width, margin, measure(target), measure(draft) if draft else None)
+    draft_costs = measure(draft) if draft else None
+    agreement = measured_agreement(target, drafter, sample[:NUM_SAMPLED]) if drafter else None
+    return Calibration(exact_width, max_width, margin, measure(target), draft_costs, agreement)
+
+
+def measured_agreement(target: Decoder, drafter: ModelDrafter, sample: Sequence[int]) -> float:
+    """The chance that the target accepts a token which the draft draws, over positions of a text; temperature 1.
+
+    Σ min(draft, target) over the vocabulary at each position (Leviathan et al. 2023, theorem 3.5). 0.5, a guess, for a
+    text too short to tell. The caches are empty before and after.
+    """
+    token_ids = sample[: target.context_length - 1]
+    positions = range(FIRST_SCORED, len(token_ids), 2)
+    if not positions:
+        return 0.5
+    sampler, rng, overlaps = Sampler(SamplingParams(temperature=1)), np.random.default_rng(0), list[float]()
+    logits = target.forward(token_ids, len(token_ids))
+    try:
+        for position in positions:
+            draft_probs = drafter.propose(token_ids[:position], 1, sampler, rng).probs
+            target_probs = sampler.distributions(logits[position - 1 : position, : draft_probs.shape[1]], [])
+            overlaps.append(float(np.minimum(draft_probs, target_probs).sum()))
+    finally:
+        target.rollback(0)
+        drafter.rollback(0)
+    return float(np.clip(np.mean(overlaps), 0, 1))
 
 
 def kept_calibration(fingerprint: str) -> Calibration | None:
@@ -69,6 +118,7 @@ def kept_calibration(fingerprint: str) -> Calibration | None:
             near_tie_margin=float(kept["near_tie_margin"]),
             target_costs=WidthCosts.from_dict(kept["target_s"]),
             draft_costs=WidthCosts.from_dict(kept["draft_s"]) if kept["draft_s"] else None,
+            agreement=None if kept["agreement"] is None else float(kept["agreement"]),
         )
     except FileNotFoundError:
         return None
@@ -88,6 +138,7 @@ def keep_calibration(fingerprint: str, calibration: Calibration) -> None:
         "near_tie_margin": calibration.near_tie_margin,
         "target_s": calibration.target_costs.to_dict(),
         "draft_s": draft_costs.to_dict() if draft_costs else None,
+        "agreement": calibration.agreement,
     }
     partial = path.with_suffix(f".{os.getpid()}.partial")
     try:

@@ -22,24 +22,34 @@ class WidthCosts:
 
     def seconds(self, width: int) -> float:
         """The expected duration of a forward of `width` tokens, in seconds."""
-        if width in self._seconds:
-            return self._seconds[width]
-        known = sorted(self._seconds)
-        if len(known) == 1:
-            return self._seconds[known[0]]
-        above = min(range(1, len(known)), key=lambda i: (known[i] < width, abs(known[i] - width)))
-        low, high = known[above - 1], known[above]
+        low, high = self._around(width)
+        if low == high:
+            return self._seconds[low]
         slope = (self._seconds[high] - self._seconds[low]) / (high - low)
         return max(self._seconds[low] + slope * (width - low), 1e-9)
 
-    def observe(self, width: int, seconds: float) -> None:
-        """Takes a measurement made while generating; an outlier counts as twice, or half, of what was expected."""
-        expected = self.seconds(width)
-        within = min(max(seconds, expected / 2), expected * 2)
-        ratio = 1 + FOLLOWED * (within / expected - 1)
-        # What slows one width down, a longer context or a busy machine, slows the others down too.
+    def observe(self, widths: Sequence[int], seconds: float) -> None:
+        """Takes how long forwards of `widths` tokens took together; an outlier counts as twice or half of that.
+
+        Wider forwards than were ever measured teach nothing, since what is expected of them is only extrapolated.
+        """
+        if max(widths) > max(self._seconds):
+            return
+        expected = sum(self.seconds(width) for width in widths)
+        change = FOLLOWED * (min(max(seconds / expected, 0.5), 2) - 1)
+        near = {known for width in widths for known in self._around(width)}
+        # What slows one width down, a longer context or a busy machine, slows the others down too; but each has its
+        # own share of it, so they are followed at half the pace.
         for known in self._seconds:
-            self._seconds[known] *= ratio
+            self._seconds[known] *= 1 + (change if known in near else change / 2)
+
+    def _around(self, width: int) -> tuple[int, int]:
+        """The measured widths between which `width` lies, or the last two beyond them; twice itself if measured."""
+        known = sorted(self._seconds)
+        if width in self._seconds or len(known) == 1:
+            return (width, width) if width in self._seconds else (known[0], known[0])
+        above = min(range(1, len(known)), key=lambda i: (known[i] < width, abs(known[i] - width)))
+        return known[above - 1], known[above]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, float]) -> WidthCosts:

@@ -13,13 +13,14 @@ import numpy as np
 
 from pilotfish.runtime.bundle import MANIFEST, Bundle, ModelEntry, load_bundle
 from pilotfish.runtime.cache_file import restore_caches, save_caches
-from pilotfish.runtime.calibration import Calibration, calibrate, keep_calibration, kept_calibration
+from pilotfish.runtime.calibration import SAMPLE, Calibration, calibrate, keep_calibration, kept_calibration
 from pilotfish.runtime.context import Context
 from pilotfish.runtime.controller import Controller, Fixed, Policy
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.cascade import CascadeDrafter
 from pilotfish.runtime.drafters.lookup import LookupDrafter
 from pilotfish.runtime.drafters.model import ModelDrafter
+from pilotfish.runtime.drafters.proposal import Drafter
 from pilotfish.runtime.drafters.suffix import SuffixDrafter
 from pilotfish.runtime.errors import Cancelled, ContextOverflowError, OptionError
 from pilotfish.runtime.generation import Chunk, GenerationOptions
@@ -69,13 +70,13 @@ class Engine:
             if manifest.draft is not None:
                 context = min(self.context_length, manifest.draft.max_positions)
                 self._context.draft = decoder(manifest.draft, draft_device or device, context, spin=True)
+            self._add_drafters()
             self._calibrate(kept_calibration(self._calibrated_setup()))
             if cancelled is not None and cancelled.is_set():
                 raise Cancelled(f"loading {bundle.path} was cancelled")
         except BaseException:
             self.close()
             raise
-        self._controller = self._add_drafters()
 
     def calibrate(self) -> Calibration:
         """Measures again what passes cost on this device, keeps it for later loads, and returns it.
@@ -84,31 +85,33 @@ class Engine:
         """
         self.reset()
         self._calibrate(None)
-        self._controller = self._add_drafters()
         return self.calibration
 
     def _calibrate(self, kept: Calibration | None) -> None:
-        """Takes what was measured here before, or measures it now."""
+        """Takes what was measured here before, or measures it now; the controller begins anew."""
         context = self._context
         if kept is None:
-            kept = calibrate(context.target, context.draft, exact=self._exact)
+            sample = self.tokenizer.encode(SAMPLE)
+            kept = calibrate(context.target, context.draft, self._model, sample, exact=self._exact)
             keep_calibration(self._calibrated_setup(), kept)
         context.target.min_width = kept.exact_width if self._exact else 1
         context.near_tie_margin = kept.near_tie_margin
         context.max_width = kept.max_width
         self.calibration = kept
+        self._controller = Controller(
+            kept.target_costs, kept.draft_costs, self._suffix, self._model, kept.agreement
+        )  # fmt: skip
 
-    def _add_drafters(self) -> Controller:
-        context, manifest = self._context, self.bundle.manifest
-        suffix, model = SuffixDrafter(self._vocab_size, remembers=self._remembers), None
-        context.drafters = {"lookup": LookupDrafter(self._vocab_size), "suffix": suffix}
-        if context.draft is not None:
-            model = ModelDrafter(context.draft, self._vocab_size, manifest.masked_draft_ids)
-            context.drafters["model"] = model
-        order = [drafter for drafter in (suffix, model) if drafter is not None]
+    def _add_drafters(self) -> None:
+        context, masked_ids = self._context, self.bundle.manifest.masked_draft_ids
+        self._suffix = SuffixDrafter(self._vocab_size, remembers=self._remembers)
+        self._model = ModelDrafter(context.draft, self._vocab_size, masked_ids) if context.draft else None
+        context.drafters = {"lookup": LookupDrafter(self._vocab_size), "suffix": self._suffix}
+        order: list[Drafter] = [self._suffix]
+        if self._model is not None:
+            context.drafters["model"] = self._model
+            order.append(self._model)
         context.drafters["cascade"] = CascadeDrafter(order, self._vocab_size)
-        costs = self.calibration
-        return Controller(costs.target_costs, costs.draft_costs, suffix, model)
 
     @property
     def stats(self) -> Stats:

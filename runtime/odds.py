@@ -63,6 +63,7 @@ class ConfidenceOdds:
         """Starts from a guess between "as sure as the drafter" and "always"."""
         self._num_tried = [0.0] * 10
         self._num_stood = [0.0] * 10
+        self._all = PositionOdds(0.7)
 
     def chance(self, confidence: float) -> float:
         """The chance for a token that its drafter gave the probability `confidence`."""
@@ -73,10 +74,11 @@ class ConfidenceOdds:
     @property
     def mean(self) -> float:
         """The chance of a token of which nothing is known yet."""
-        return (sum(self._num_stood) + PRIOR_WEIGHT * 0.7) / (sum(self._num_tried) + PRIOR_WEIGHT)
+        return self._all.rate
 
     def observe(self, confidence: float, stood: bool) -> None:
         """Takes the outcome of one token that was reached."""
+        self._all.observe(1, int(stood))
         bin_ = _bin(confidence)
         self._num_tried[bin_] = self._num_tried[bin_] * FADING + 1
         self._num_stood[bin_] = self._num_stood[bin_] * FADING + stood

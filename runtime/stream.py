@@ -50,7 +50,7 @@ class Stream:
         """Runs the generation. The last chunk has the finish reason; the context is valid whenever this is left."""
         self._started = time.perf_counter()
         self._context.begin(self._token_ids)
-        self._policy.begin()
+        self._policy.begin(len(self._token_ids), self._max_length)
         self.stats = replace(self.stats, num_cached_tokens=self._context.target.length)
         try:
             finish_reason = self._prefill()

@@ -11,7 +11,9 @@ from pilotfish.runtime.sampling import Sampler
 
 SHORTEST_MATCH = 2
 MOST_REMEMBERED = 200_000  # tokens; an automaton of that many takes some 100 MB
-_ANCESTORS = 8  # how far up an occurrence is made known; further up are short strings, which occur everywhere
+# How far up an occurrence is made known. Only a run of one token, or of one pattern, has more ancestors; what a shorter
+# match then copies is an earlier occurrence.
+_ANCESTORS = 64
 
 
 class SuffixAutomaton:

@@ -42,20 +42,40 @@ def test_a_cost_is_above_zero_and_lies_between_its_neighbours(seconds: dict[int,
 
 
 def test_a_device_that_slows_down_is_followed_at_all_widths():
-    costs = WidthCosts({1: 1.0, 5: 2.0})
+    costs = WidthCosts({1: 1.0, 3: 1.5, 5: 2.0})
     for _ in range(60):
-        costs.observe(5, 6.0)
+        costs.observe([5], 6.0)
     assert costs.seconds(5) == pytest.approx(6.0, rel=0.02)
-    assert costs.seconds(1) == pytest.approx(3.0, rel=0.02)
-    for _ in range(60):
-        costs.observe(3, 0.75)
-    assert costs.seconds(3) == pytest.approx(0.75, rel=0.02)
+    assert costs.seconds(1) == pytest.approx(3**0.5, rel=0.1)
+
+
+def test_each_width_comes_to_its_own_cost():
+    costs = WidthCosts({1: 1.0, 2: 1.2, 5: 2.0})
+    for _ in range(200):
+        costs.observe([1], 2.0)
+        costs.observe([5], 2.0)
+    assert costs.seconds(1) == pytest.approx(2.0, rel=0.02)
+    assert costs.seconds(5) == pytest.approx(2.0, rel=0.02)
+
+
+def test_forwards_one_after_the_other_are_told_by_their_sum():
+    costs, truth = WidthCosts({1: 1.0, 9: 5.0}), WidthCosts({1: 2.0, 9: 10.0})
+    for width in [1, 4, 7] * 60:
+        costs.observe([width, 1, 1], truth.seconds(width) + 2 * truth.seconds(1))
+    for width in (1, 4, 9):
+        assert costs.seconds(width) == pytest.approx(truth.seconds(width), rel=0.05)
+
+
+def test_a_forward_wider_than_any_measured_one_teaches_nothing():
+    costs = WidthCosts({1: 1.0, 5: 2.0})
+    costs.observe([6, 1], 900.0)
+    assert costs.to_dict() == {"1": 1.0, "5": 2.0}
 
 
 @pytest.mark.parametrize(("outlier", "expected"), [(1e6, 1.1), (0.0, 0.95)])
 def test_an_outlier_moves_little(outlier: float, expected: float):
     costs = WidthCosts({1: 1.0})
-    costs.observe(1, outlier)
+    costs.observe([1], outlier)
     assert costs.seconds(1) == pytest.approx(expected)
 
 
@@ -101,7 +121,7 @@ def test_measuring_leaves_the_cache_and_takes_no_width_that_does_not_fit(target:
 
 
 def calibration(exact_width: int = 3) -> Calibration:
-    return Calibration(exact_width, 17, 0.125, WidthCosts({1: 0.5, 5: 0.75}), WidthCosts({1: 0.1}))
+    return Calibration(exact_width, 17, 0.125, WidthCosts({1: 0.5, 5: 0.75}), WidthCosts({1: 0.1}), 0.625)
 
 
 @pytest.fixture
@@ -128,7 +148,8 @@ def values(found: Calibration | None) -> tuple | None:
     if found is None:
         return None
     draft = found.draft_costs.to_dict() if found.draft_costs else None
-    return found.exact_width, found.max_width, found.near_tie_margin, found.target_costs.to_dict(), draft
+    costs = found.target_costs.to_dict()
+    return found.exact_width, found.max_width, found.near_tie_margin, costs, draft, found.agreement
 
 
 def load_and_close(path: Path, **options: object) -> tuple:
@@ -202,7 +223,7 @@ def test_what_was_measured_in_a_small_context_is_not_taken_for_a_large_one(cache
 
 DAMAGED = (
     b"", b"{", b"null", b"[]", b"3", b'"text"', b"\xff\xfe\x00", b"{}",
-    {"format": 0}, {"format": 2}, {"fingerprint": "another"}, {"exact_width": "wide"}, {"exact_width": None},
+    {"format": 0}, {"format": 1}, {"fingerprint": "another"}, {"exact_width": "wide"}, {"exact_width": None},
     {"max_width": []}, {"near_tie_margin": {}}, {"target_s": {}}, {"target_s": None}, {"target_s": [1, 2]},
     {"target_s": {"1": -1.0}}, {"target_s": {"1": float("nan")}}, {"draft_s": 3}, {"draft_s": {"x": 1.0}},
 )  # fmt: skip

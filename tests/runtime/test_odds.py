@@ -151,7 +151,6 @@ def test_the_mean_comes_near_the_share_that_stands_where_confidences_are_spread_
     assert found == pytest.approx(expected, abs=0.05)
 
 
-@pytest.mark.xfail(strict=True, reason="a rare bin keeps as much weight in the mean as a common one")
 def test_the_mean_comes_near_the_share_that_stands_where_one_confidence_is_rare():
     found, expected = mean_after({(0.95, 0.9): 0.9, (0.25, 0.1): 0.1})
     assert found == pytest.approx(expected, abs=0.05)

@@ -60,7 +60,7 @@ class Capricious:
     def reseed(self, seed: int) -> None:
         self._rng = random.Random(seed)
 
-    def begin(self) -> None:
+    def begin(self, num_prompt_tokens: int, max_length: int) -> None:
         """Nothing to prepare."""
 
     def plan(self, committed: Sequence[int], most: int) -> Plan:

