@@ -27,6 +27,7 @@ import onnx
 
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import Engine, GenerationOptions, SamplingParams, Stats
+from pilotfish.runtime.bundle import MANIFEST
 
 Arm = tuple[str, int]  # draft and number of drafted tokens
 ALONE, AUTO = ("off", 1), ("auto", 4)
@@ -47,6 +48,9 @@ def hopeless(bundle: Path) -> Any:
                 codes = data[place["offset"] : place["offset"] + place["length"]].reshape(-1, 16)
                 codes[:] = codes[rng.permutation(len(codes))]
         data.flush()
+        # Another bundle to the kept calibrations, as this draft agrees with the target no more.
+        manifest = copy / MANIFEST
+        manifest.write_text(manifest.read_text(encoding="utf-8") + "\n", encoding="utf-8")
         yield copy
 
 

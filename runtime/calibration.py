@@ -26,8 +26,8 @@ from pilotfish.runtime.sampling import Sampler, SamplingParams
 
 FORMAT_VERSION = 2
 # Ordinary prose and ordinary code: what a draft knows of the one says little about the other.
-SAMPLE = """The library opens at nine on weekdays. Bring a card and a letter with your address on it, and the desk will \
-sign you up while you wait.
+SAMPLE = """The library opens at nine on weekdays. Bring a card and a letter with your address on it, and the desk \
+will sign you up while you wait.
 
 def mean(values):
     total = 0
@@ -46,7 +46,7 @@ class Calibration:
 
     `near_tie_margin` is a lead in logits below which rounding may decide; 0 in exact mode, where it cannot. The costs
     are those of the padded forwards that exact mode runs, or of the bare ones. `agreement` is the part of the draft's
-    tokens that the target accepts, as `measured_agreement` found it. Draft costs and agreement are None without a draft.
+    tokens that the target accepts, as `measured_agreement` found it. Without a draft, its costs and it are None.
     """
 
     exact_width: int

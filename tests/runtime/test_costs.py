@@ -223,7 +223,8 @@ def test_what_was_measured_in_a_small_context_is_not_taken_for_a_large_one(cache
 
 DAMAGED = (
     b"", b"{", b"null", b"[]", b"3", b'"text"', b"\xff\xfe\x00", b"{}",
-    {"format": 0}, {"format": 1}, {"fingerprint": "another"}, {"exact_width": "wide"}, {"exact_width": None},
+    {"format": 0}, {"format": 1}, {"agreement": 2.0}, {"agreement": "high"},
+    {"fingerprint": "another"}, {"exact_width": "wide"}, {"exact_width": None},
     {"max_width": []}, {"near_tie_margin": {}}, {"target_s": {}}, {"target_s": None}, {"target_s": [1, 2]},
     {"target_s": {"1": -1.0}}, {"target_s": {"1": float("nan")}}, {"draft_s": 3}, {"draft_s": {"x": 1.0}},
 )  # fmt: skip
