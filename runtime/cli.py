@@ -114,7 +114,7 @@ def chat(
 
 
 def calibrate(bundle: BundlePath, loading: LoadFlags) -> None:
-    """Measures again what passes of a bundle cost on this machine; otherwise the first load does it."""
+    """Measures again what passes cost on this machine and how well the draft fits; else the first load does it."""
     with loading.load(bundle) as engine:
         measured = engine.calibrate()
     costs = {"target": measured.target_costs} | ({"draft": measured.draft_costs} if measured.draft_costs else {})
@@ -123,6 +123,8 @@ def calibrate(bundle: BundlePath, loading: LoadFlags) -> None:
     for role, found in costs.items():
         durations = "".join(f"{1e3 * found.seconds(int(width)):>9.1f}" for width in widths)
         print(f"{role + ', ms':<16}{durations}")  # noqa: T201
+    if measured.agreement is not None:
+        print(f"the target would accept {measured.agreement:.0%} of the draft's tokens in a sample text")  # noqa: T201
     print(f"rows of {measured.exact_width} to {measured.max_width} tokens are bit-identical")  # noqa: T201
 
 

@@ -179,3 +179,4 @@ def test_calibrate_measures_again_and_keeps_it(
     target, draft = (line.partition("ms")[2].split() for line in printed[1:3])
     assert len(target) == len(draft) == 6
     assert all(float(duration) >= 0 for duration in target + draft)
+    assert printed[3] == f"the target would accept {second['agreement']:.0%} of the draft's tokens in a sample text"
