@@ -15,8 +15,8 @@ from support.tiny_models import tiny_bundle
 
 IDS = np.random.default_rng(7).integers(0, 300, 40).tolist()
 TOLERANCE = 2e-4  # float32 rounding between kernels of different width, on logits of about ±50
-# Quantized products round activations to 8 bits. A kernel of one row can move a value that lies between two codes by the
-# last bit of float32, on some processors, and so to the other code.
+# Quantized products round activations to 8 bits. A kernel of one row can move a value that lies between two codes by
+# the last bit of float32, on some processors, and so to the other code.
 ROUNDING = 0.2
 RECIPES = ("fp32", "int8", "int4", "int4-b16", "w8a8")
 
