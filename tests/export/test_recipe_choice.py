@@ -50,7 +50,7 @@ def test_where_none_is_near_enough_the_nearest_is_chosen_and_that_is_said():
 
 
 def test_each_recipe_is_measured_and_nothing_is_left(source: Path, tmp_path: Path):
-    recipes = [parse_recipe(text) for text in ("fp32", "int8")]
+    recipes = [parse_recipe(text) for text in ("fp32", "int8", "w8a8")]
     found = measure_recipes(source, recipes, tmp_path / "cache", lambda what, done, total: None)
     assert [each.recipe for each in found] == recipes
     outline = outline_of_path(source)
