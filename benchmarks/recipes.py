@@ -15,7 +15,7 @@ from pathlib import Path
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.recipe_choice import measure_recipes, table
 
-DEFAULT = ("fp32", "source", "int8", "int8-b128", "w8a8", "int4-mixed", "int4", "int4-b128")
+DEFAULT = ("fp32", "source", "int8", "int8-b128", "w8a8", "w8a16", "int4-mixed", "int4", "int4-b128")
 
 
 def main() -> None:

@@ -33,10 +33,12 @@ ROWS_AT_A_TIME = 16  # rows in double precision at a time, since V can be large
 # Mean KL in nats. Of SmolLM2-135M and Qwen2.5-Coder 0.5B and 1.5B the worst has, in this order: 0.0011, 0.0054, 0.0043,
 # 0.051, 0.34 and 0.16. In fp32 it is 2e-11 but for GGUF files with a finer copy of a tied embedding, which is taken for
 # both. A faulty graph has 1 or more, so the limits leave rounding room and still tell the two apart.
-KL_LIMITS = {"fp32": 0.01, "int8": 0.05, "source": 0.05, "w8a8": 0.25, "int4": 1.0, "int4-mixed": 1.0}
+KL_LIMITS = {"fp32": 0.01, "int8": 0.05, "source": 0.05, "w8a16": 0.05, "w8a8": 0.25, "int4": 1.0, "int4-mixed": 1.0}
 # Consistency as a part of the largest logit: of the same models the worst has 2e-6 in fp32, 0.04 with 8 or 4 bits and
 # 0.09 in w8a8. A last-bit difference that tips the rounding of one activation grows from layer to layer.
-TOLERANCES = {"fp32": 1e-4, "int8": 0.15, "source": 0.15, "w8a8": 0.3, "int4": 0.15, "int4-mixed": 0.15}
+TOLERANCES = {
+    "fp32": 1e-4, "int8": 0.15, "source": 0.15, "w8a16": 0.15, "w8a8": 0.3, "int4": 0.15, "int4-mixed": 0.15
+}  # fmt: skip
 
 
 def sample_ids(tokenizer: Tokenizer, model: ModelEntry) -> list[int]:
@@ -149,7 +151,9 @@ def _remedy(recipe: Recipe) -> str:
         return "fp32 rounds nothing, so the export itself is at fault: report it with the model's name"
     if recipe.bits == 4:
         finer = "int4-mixed, " if recipe.name == "int4" else ""
-        return f"try the recipe {finer}int8 or w8a8"
+        return f"try the recipe {finer}int8 or w8a16"
+    if recipe.name == "w8a8":
+        return "try the recipe w8a16"
     return "try the recipe " + ("fp32" if str(recipe) == "int8-b16" else "int8-b16")
 
 

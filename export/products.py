@@ -26,6 +26,8 @@ CONSTANTS: Mapping[str, NDArray[Any]] = MappingProxyType(
         "tiny": np.array(1e-30, np.float32),  # keeps a token of zeros from a division by zero
         "unit_scale": np.array(1 / 127, np.float32),
         "unit_zero": np.array(128, np.uint8),
+        "fine": np.array(254, np.float32),  # rounding to a step of `unit_scale` leaves at most 1 / 254
+        "coarse": np.array(1 / 254, np.float32),
     }
 )
 
@@ -70,7 +72,7 @@ def _section_product(nodes: Nodes, section: Section, name: str, source: str, out
     if layout.kind == "float":
         return nodes.add("Gemm", [source, name, *bias], output, transB=1)
     if layout.kind == "rows":
-        return _integer_product(nodes, name, source, output, bias)
+        return _integer_product(nodes, layout, name, source, output, bias)
     zero_points = f"{name}.zero_points" if layout.zero_points else ""
     product = nodes.add(
         "MatMulNBits",
@@ -92,18 +94,41 @@ def _section_product(nodes: Nodes, section: Section, name: str, source: str, out
     return nodes.add("Gemm", [sums, f"{name}.offsets", product], output, transB=1)
 
 
-def _integer_product(nodes: Nodes, name: str, source: str, output: str, bias: list[str]) -> str:
+def _integer_product(nodes: Nodes, layout: Layout, name: str, source: str, output: str, bias: list[str]) -> str:
     """Each token's activations are scaled to ±1 by their own maximum, multiplied as integers, and scaled back."""
     magnitude = nodes.add("Abs", [source], f"{output}.magnitude")
     peak = nodes.add("ReduceMax", [magnitude, "axis_last"], f"{output}.peak", keepdims=1)
     scale = nodes.add("Max", [peak, "tiny"], f"{output}.scale")
     unit = nodes.add("Div", [source, scale], f"{output}.unit")
-    codes = nodes.add("QuantizeLinear", [unit, "unit_scale", "unit_zero"], f"{output}.codes")
-    inputs = [codes, "unit_scale", "unit_zero", name, f"{name}.scales", f"{name}.zeros"]
-    product = nodes.add("QGemm", inputs, f"{output}.product", domain=CONTRIB, transB=1)
+    multiply = _fine_unit_product if layout.activation_bits == 16 else _unit_product
+    product = multiply(nodes, name, unit, output)
     if not bias:
         return nodes.add("Mul", [product, scale], output)
     return nodes.add("Add", [nodes.add("Mul", [product, scale], f"{output}.scaled"), *bias], output)
+
+
+def _unit_product(nodes: Nodes, name: str, unit: str, output: str) -> str:
+    """The product of activations in ±1, rounded to 8 bits."""
+    codes = nodes.add("QuantizeLinear", [unit, "unit_scale", "unit_zero"], f"{output}.codes")
+    return _codes_product(nodes, name, codes, f"{output}.product")
+
+
+def _fine_unit_product(nodes: Nodes, name: str, unit: str, output: str) -> str:
+    """The product of activations in ±1, rounded to 8 bits, and of 8 bits of what that left, reading weights once."""
+    codes = nodes.add("QuantizeLinear", [unit, "unit_scale", "unit_zero"], f"{output}.codes")
+    rounded = nodes.add("DequantizeLinear", [codes, "unit_scale", "unit_zero"], f"{output}.rounded")
+    rest = nodes.add("Mul", [nodes.add("Sub", [unit, rounded], f"{output}.left"), "fine"], f"{output}.rest")
+    fine_codes = nodes.add("QuantizeLinear", [rest, "unit_scale", "unit_zero"], f"{output}.fine_codes")
+    both = nodes.add("Concat", [codes, fine_codes], f"{output}.both_codes", axis=0)
+    products = _codes_product(nodes, name, both, f"{output}.both")
+    nodes.add("Split", [products], f"{output}.main", f"{output}.fine", axis=0, num_outputs=2)
+    correction = nodes.add("Mul", [f"{output}.fine", "coarse"], f"{output}.correction")
+    return nodes.add("Add", [f"{output}.main", correction], f"{output}.product")
+
+
+def _codes_product(nodes: Nodes, name: str, codes: str, output: str) -> str:
+    inputs = [codes, "unit_scale", "unit_zero", name, f"{name}.scales", f"{name}.zeros"]
+    return nodes.add("QGemm", inputs, output, domain=CONTRIB, transB=1)
 
 
 def add_embedding(nodes: Nodes, writer: WeightWriter, weights: Matrix) -> str:

@@ -30,8 +30,8 @@ class Layout:
     | `blocks` | uint8 (R, G, B · bits / 8) | (R, G) | packed codes (R, ⌈G · bits / 8⌉) | (R, G) |
 
     Of two codes in a byte the low half is the first. A weight of `blocks` is scale · (code − zero point) + offset.
-    Without `zero_points` that is 2^(bits − 1); without `offsets` there is none. `rows` go with activations of 8 bits,
-    all others with float32 activations.
+    Without `zero_points` that is 2^(bits − 1); without `offsets` there is none. `rows` go with activations of
+    `activation_bits`, 8 or 16, all others with float32 activations.
     """
 
     kind: Literal["float", "rows", "blocks"]
@@ -39,6 +39,7 @@ class Layout:
     block_size: int = 0
     zero_points: bool = False
     offsets: bool = False
+    activation_bits: int = 32
 
     @property
     def zero_point(self) -> int:
@@ -84,9 +85,10 @@ class Recipe:
     | `int4-mixed` | as `int4`; embedding, head and half of all v and down as `int8` | as `int8` | both |
     | `source` | the blocks of a quantized GGUF as they are; as `int8` what is not quantized there | as `int8` | both |
     | `w8a8` | 8 bits, one scale for each output row | 8 bits, one scale for each token | QGemm |
+    | `w8a16` | as `w8a8` | 15 bits in two parts of 8, one scale for each token | QGemm of twice the rows |
 
-    In `w8a8` the scale of an activation belongs to its own token. With one scale for the whole block, a token's logits
-    would depend on the drafted tokens beside it and speculation would change the output.
+    In `w8a8` and `w8a16` the scale of an activation belongs to its own token. With one scale for the whole block, a
+    token's logits would depend on the drafted tokens beside it and speculation would change the output.
     """
 
     name: str
@@ -108,8 +110,13 @@ class Recipe:
         return Layout("blocks", 4, self.block_size, zero_points=True)
 
 
-_UNBLOCKED = {"fp32": Layout("float", 32), "w8a8": Layout("rows", 8), "source": Layout("blocks", 8, 32)}
-_BITS = {"fp32": 32, "int8": 8, "int4": 4, "int4-mixed": 4, "w8a8": 8, "source": 8}
+_UNBLOCKED = {
+    "fp32": Layout("float", 32),
+    "w8a8": Layout("rows", 8, activation_bits=8),
+    "w8a16": Layout("rows", 8, activation_bits=16),
+    "source": Layout("blocks", 8, 32),
+}
+_BITS = {"fp32": 32, "int8": 8, "int4": 4, "int4-mixed": 4, "w8a8": 8, "w8a16": 8, "source": 8}
 RECIPES = tuple(_BITS)
 BLOCK_SIZES = (16, 32, 64, 128)
 

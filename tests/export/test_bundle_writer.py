@@ -131,7 +131,7 @@ def wrong_graph(checkpoint: Checkpoint, *arguments: object) -> str:
     return build_decoder(other, *arguments)
 
 
-@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8"])
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8", "w8a16"])
 def test_a_graph_that_is_too_far_from_its_source_is_refused_and_nothing_left(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -170,7 +170,7 @@ def test_without_onnxruntime_nothing_is_begun(tmp_path: Path, monkeypatch: pytes
     write_bundle(BuiltSource(tiny_checkpoint(), FP32), None, tmp_path / "bundle", verify=False)
 
 
-@pytest.mark.parametrize("recipe", ["fp32", "int8", "int4", "int4-mixed", "source", "w8a8"])
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "int4", "int4-mixed", "source", "w8a8", "w8a16"])
 def test_the_room_that_is_asked_for_holds_what_is_written(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Not a byte of the models more, and no more than a little beside them."""
     asked = []

@@ -126,7 +126,8 @@ def test_rows_in_the_order_of_interleaved_pairs_give_the_same_logits(name: str, 
 
 
 @pytest.mark.parametrize(
-    ("recipe", "least"), [("int8", 0.97), ("int8-b16", 0.97), ("int8-b128", 0.97), ("w8a8", 0.9), ("int4-b16", 0.7)]
+    ("recipe", "least"),
+    [("int8", 0.97), ("int8-b16", 0.97), ("int8-b128", 0.97), ("w8a8", 0.9), ("w8a16", 0.97), ("int4-b16", 0.7)],
 )
 @pytest.mark.parametrize(("name", "tied"), [("llama", True), ("llama", False), ("qwen3", True), ("granite", True)])
 def test_quantized_logits_stay_near(recipe: str, least: float, name: str, tied: bool, tmp_path: Path):
@@ -137,7 +138,7 @@ def test_quantized_logits_stay_near(recipe: str, least: float, name: str, tied: 
     assert np.corrcoef(exact.ravel(), near.ravel())[0, 1] > least
 
 
-@pytest.mark.parametrize("recipe", ["fp32", "int8", "int4", "w8a8"])
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "int4", "w8a8", "w8a16"])
 def test_tied_embeddings_are_stored_once_and_tensors_are_aligned(recipe: str, tmp_path: Path):
     config = replace(CONFIG, vocab_size=6400)
     sizes = {}

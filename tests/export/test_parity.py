@@ -181,8 +181,8 @@ def test_a_weight_that_is_not_a_number_is_refused_and_nothing_written(tmp_path: 
 
 @pytest.mark.parametrize(
     ("recipe", "remedy"),
-    [("int4-b128", "int4-mixed, int8 or w8a8"), ("int4-mixed", "recipe int8 or w8a8"), ("w8a8", "recipe int8-b16"),
-     ("int8", "recipe int8-b16"), ("int8-b16", "recipe fp32")],
+    [("int4-b128", "int4-mixed, int8 or w8a16"), ("int4-mixed", "recipe int8 or w8a16"), ("w8a8", "recipe w8a16"),
+     ("w8a16", "recipe int8-b16"), ("int8", "recipe int8-b16"), ("int8-b16", "recipe fp32")],
 )  # fmt: skip
 def test_the_message_says_what_to_try(recipe: str, remedy: str):
     with pytest.raises(ParityError, match=rf"mean KL 3 nats.*{remedy}, or keep the bundle with --skip-verify"):

@@ -92,7 +92,9 @@ def test_an_odd_number_of_zero_points_is_padded(num_columns: int):
     assert np.abs(restored(packed, layout).reshape(3, -1) - weights).mean() < 0.07  # a step is 0.2, so 0.05 if evenly
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS.values(), Layout("rows", 8), Layout("float", 32)], ids=str)
+@pytest.mark.parametrize(
+    "layout", [*LAYOUTS.values(), Layout("rows", 8, activation_bits=16), Layout("float", 32)], ids=str
+)
 @pytest.mark.parametrize("shape", [(5, 96), (3, 256)])
 def test_the_bytes_of_a_layout_are_told_beforehand(layout: Layout, shape: tuple[int, int]):
     packed = pack(np.ones(shape, np.float32), layout)
@@ -141,10 +143,13 @@ def test_recipes_have_names():
     assert parse_recipe("int4-b128") == Recipe("int4", 4, 128)
     assert str(parse_recipe("int8")) == "int8-b32"
     assert str(parse_recipe("w8a8")) == "w8a8"
+    assert str(parse_recipe("w8a16")) == "w8a16"
     assert str(parse_recipe("int4-mixed-b64")) == "int4-mixed-b64"
 
 
-@pytest.mark.parametrize("text", ["int5", "", "int4-b33", "int4-bx", "w8a8-b32", "fp32-b32", "source-b32", "int4-b"])
+@pytest.mark.parametrize(
+    "text", ["int5", "", "int4-b33", "int4-bx", "w8a8-b32", "w8a16-b32", "fp32-b32", "source-b32", "int4-b"]
+)
 def test_other_names_are_refused(text: str):
     with pytest.raises(OptionError, match="recipe"):
         parse_recipe(text)

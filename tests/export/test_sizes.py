@@ -35,7 +35,7 @@ VARIANTS = {
     "phi3, fused": (WIDE | {"model_type": "phi3"}, False),
     "all biases": ({"attention_bias": True, "mlp_bias": True}, True),
 }
-RECIPES = ("fp32", "int8", "int8-b16", "int4", "int4-b128", "int4-mixed", "source", "w8a8")
+RECIPES = ("fp32", "int8", "int8-b16", "int4", "int4-b128", "int4-mixed", "source", "w8a8", "w8a16")
 
 
 def checkpoint_of(name: str):

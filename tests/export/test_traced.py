@@ -69,7 +69,7 @@ def test_builder_and_trace_give_equal_logits(family: str, tmp_path: Path):
 
 
 @needs_optimum
-@pytest.mark.parametrize(("recipe", "least"), [("int8", 0.97), ("w8a8", 0.9), ("int4-b16", 0.7)])
+@pytest.mark.parametrize(("recipe", "least"), [("int8", 0.97), ("w8a8", 0.9), ("w8a16", 0.97), ("int4-b16", 0.7)])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "falcon", "gpt2, tied"])
 def test_quantized_logits_stay_near(recipe: str, least: float, name: str, tmp_path: Path):
     found = []
@@ -244,7 +244,7 @@ def test_a_gguf_without_a_builder_is_refused_by_name(tmp_path: Path):
 
 
 @needs_optimum
-@pytest.mark.parametrize("recipe", ["fp32", "int8", "int4", "w8a8"])
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "int4", "w8a8", "w8a16"])
 @pytest.mark.parametrize("name", ["gpt2", "gemma3_text", "glm4_moe"])
 def test_the_room_for_a_traced_model_holds_what_is_written(name: str, recipe: str, tmp_path: Path):
     source = open_source(write_model(name, tmp_path / "model"), parse_recipe(recipe))

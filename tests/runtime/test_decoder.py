@@ -18,7 +18,7 @@ TOLERANCE = 2e-4  # float32 rounding between kernels of different width, on logi
 # Quantized products round activations to 8 bits. A kernel of one row can move a value that lies between two codes by
 # the last bit of float32, on some processors, and so to the other code.
 ROUNDING = 0.2
-RECIPES = ("fp32", "int8", "int4", "int4-b16", "w8a8")
+RECIPES = ("fp32", "int8", "int4", "int4-b16", "w8a8", "w8a16")
 
 
 @pytest.fixture(scope="module", params=RECIPES)

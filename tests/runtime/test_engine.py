@@ -31,7 +31,7 @@ def assert_invariant(engine: Engine) -> None:
         assert decoder.length <= len(engine._context.committed) - 1
 
 
-@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8"])
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8", "w8a16"])
 def test_greedy_output_is_the_same_with_and_without_speculation(recipe: str, tmp_path: Path):
     with pilotfish.load(tiny_bundle(tmp_path, recipe)) as engine:
         for prompt in PROMPTS:
