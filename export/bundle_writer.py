@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from pilotfish.export.heads import add_heads
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.provenance import provenance_of
@@ -28,8 +29,8 @@ from pilotfish.runtime.bundle import (
     load_bundle,
     manifest_to_json,
 )
-from pilotfish.runtime.errors import OptionError
-from pilotfish.runtime.session import import_onnxruntime
+from pilotfish.runtime.errors import DeviceError, OptionError
+from pilotfish.runtime.session import check_device, import_onnxruntime
 
 # called with what is being done, such as "exporting target", the weights done so far, and all weights of it
 Progress = Callable[[str, int, int], None]
@@ -49,8 +50,10 @@ def write_bundle(
     the two do not share a vocabulary, `OptionError` if `output` is there already, `ParityError` if a graph is too far
     from its source, and `StorageError` if the folder cannot be written or the disk is full; then nothing is left.
     """
-    if verify:
-        import_onnxruntime()  # better missed now than after minutes of work
+    if verify:  # what that needs is better missed now than after minutes of work
+        import_onnxruntime()
+        if any(source.recipe.floats == "bfloat16" for source in (target, draft) if source):
+            _need_cuda()
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
     texts = vocabulary_of(target.tokenizer.tokenizer_json)
@@ -71,6 +74,16 @@ def write_bundle(
     return output
 
 
+def _need_cuda() -> None:
+    try:
+        check_device("cuda")
+    except DeviceError as error:
+        raise OptionError(
+            "a graph in bfloat16 can be compared with its source on CUDA only, which this ONNX Runtime lacks; "
+            "take fp16 instead of bf16, or skip the comparison with --skip-verify"
+        ) from error
+
+
 def write_alone(path: Path, recipe: Recipe, output: Path, label: str, progress: Progress) -> Bundle:
     """Exports the model at `path` as a bundle of its own, for a measurement, with one `label` for all its progress."""
     with closing(open_source(path, recipe)) as source:
@@ -86,7 +99,10 @@ def _write_files(
         (folder / role).mkdir()
         digest, entry = source.write(folder / role, _counting(progress, f"exporting {role}", source))
         files[f"{role}/model.onnx.data"] = digest
-        entries[role] = replace(entry, graph=f"{role}/{entry.graph}", source=_origin(source.path))
+        num_largest = add_heads(folder / role / entry.graph, min(len(texts), entry.vocab_size))
+        entries[role] = replace(
+            entry, graph=f"{role}/{entry.graph}", source=_origin(source.path), num_largest_logits=num_largest
+        )
     tokenizer = _write_tokenizer(folder, models["target"].tokenizer, texts)
     return Manifest(
         created_by=f"pilotfish {version('pilotfish')}",

@@ -19,7 +19,7 @@ from pilotfish.export.checkpoint import Checkpoint
 from pilotfish.export.llama import ACTIVATIONS, DecoderConfig
 from pilotfish.export.products import CONSTANTS, CONTRIB, Nodes, add_embedding, add_product
 from pilotfish.export.quantize import Recipe
-from pilotfish.export.weight_file import WeightFile
+from pilotfish.export.weight_file import ELEMENT_TYPES, WeightFile
 from pilotfish.export.weights import Matrix, Progress, WeightWriter, matrix, multiplied
 from pilotfish.runtime.bundle import TensorNames
 
@@ -39,7 +39,8 @@ def build_decoder(
         graph = _DecoderGraph(checkpoint, WeightWriter(weight_file, recipe, progress))
         graph.build()
         initializers, digest = weight_file.initializers, weight_file.sha256
-    inputs, outputs = _inputs(checkpoint.config), _outputs(checkpoint.config)
+    element_type = ELEMENT_TYPES[recipe.floats]
+    inputs, outputs = _inputs(checkpoint.config, element_type), _outputs(checkpoint.config, element_type)
     proto = helper.make_graph(graph.nodes.protos, "decoder", inputs, outputs, initializers)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
     model = helper.make_model(proto, opset_imports=opsets, ir_version=IR_VERSION, producer_name="pilotfish")
@@ -73,7 +74,16 @@ class _DecoderGraph:
         elif self._checkpoint.find("head"):
             self._writer.progress(head.num_rows * head.num_columns)  # the second copy needs no work
         name = "embedding" if head is embedding else "head"
-        add_product(self.nodes, self._writer.recipe, name, normed, self._names.logits, head)
+        self._logits(name, normed, head)
+
+    def _logits(self, name: str, normed: str, head: Matrix) -> None:
+        """The logits in float32, whatever the recipe computes with."""
+        recipe, logits = self._writer.recipe, self._names.logits
+        if recipe.floats == "float32":
+            add_product(self.nodes, recipe, name, normed, logits, head)
+        else:
+            narrow = add_product(self.nodes, recipe, name, normed, f"{logits}.narrow", head)
+            self.nodes.add("Cast", [narrow], logits, to=TensorProto.FLOAT)
 
     def _layer(self, layer: int, hidden: str, delta: str) -> tuple[str, str]:
         """One transformer block; `delta` is what the block before it adds to `hidden`."""
@@ -128,7 +138,7 @@ class _DecoderGraph:
         for number, part in enumerate(("q", "k")):
             stem = f"{part}_norm"
             tensor = self._checkpoint.get(stem, (self._config.head_dim,), layer)
-            weight = self._writer.file.add(f"{prefix}.{stem}.weight", tensor.read())
+            weight = self._writer.add_floats(f"{prefix}.{stem}.weight", tensor.read())
             by_head = self.nodes.add("Reshape", [parts[number], f"shape_{part}_heads"], f"{prefix}.{part}_heads")
             normed = self._rms_norm(by_head, weight, f"{prefix}.{stem}.out")
             parts[number] = self.nodes.add("Reshape", [normed, f"shape_{part}"], f"{prefix}.{part}_batched")
@@ -139,7 +149,7 @@ class _DecoderGraph:
         prefix = f"layer{layer}.{stem}" if layer >= 0 else stem
         weight, epsilon = f"{prefix}.weight", self._config.rms_norm_eps
         tensor = self._checkpoint.get(stem, (self._config.hidden_size,), layer)
-        self._writer.file.add(weight, tensor.read() / np.float32(divisor))
+        self._writer.add_floats(weight, tensor.read() / np.float32(divisor))
         output = f"{prefix}.out"
         if not delta:
             return self._rms_norm(hidden, weight, output), hidden
@@ -186,13 +196,11 @@ def vocabulary_matrices(checkpoint: Checkpoint) -> tuple[Matrix, Matrix]:
 
 def _add_constants(writer: WeightWriter, config: DecoderConfig) -> None:
     cos, sin = config.rope.tables(config.max_positions + PADDING_POSITIONS)
-    constants: dict[str, NDArray[Any]] = {
-        "rotary_cos": cos,
-        "rotary_sin": sin,
-        **CONSTANTS,
-    }
+    writer.add_floats("rotary_cos", cos)
+    writer.add_floats("rotary_sin", sin)
     if config.embedding_multiplier != 1:
-        constants["embedding_multiplier"] = np.array(config.embedding_multiplier, np.float32)
+        writer.add_floats("embedding_multiplier", np.array(config.embedding_multiplier, np.float32))
+    constants: dict[str, NDArray[Any]] = dict(CONSTANTS)
     if config.qk_norm:
         heads = np.array([config.num_heads, config.num_kv_heads, config.num_kv_heads])
         constants["qkv_sizes"] = heads * config.head_dim
@@ -203,27 +211,27 @@ def _add_constants(writer: WeightWriter, config: DecoderConfig) -> None:
         writer.file.add(name, array)
 
 
-def _inputs(config: DecoderConfig) -> list[onnx.ValueInfoProto]:
+def _inputs(config: DecoderConfig, element_type: int) -> list[onnx.ValueInfoProto]:
     names = TensorNames()
     return [
         helper.make_tensor_value_info(names.input_ids, TensorProto.INT64, [1, "num_new"]),
         helper.make_tensor_value_info(names.logits_rows, TensorProto.INT64, ["num_logits"]),
         helper.make_tensor_value_info(names.seqlens_k, TensorProto.INT32, [1]),
         helper.make_tensor_value_info(names.total_sequence_length, TensorProto.INT32, []),
-        *_caches(config, names.past_key, names.past_value),
+        *_caches(config, element_type, names.past_key, names.past_value),
     ]
 
 
-def _outputs(config: DecoderConfig) -> list[onnx.ValueInfoProto]:
+def _outputs(config: DecoderConfig, element_type: int) -> list[onnx.ValueInfoProto]:
     names = TensorNames()
     logits = helper.make_tensor_value_info(names.logits, TensorProto.FLOAT, ["num_logits", config.vocab_size])
-    return [logits, *_caches(config, names.present_key, names.present_value)]
+    return [logits, *_caches(config, element_type, names.present_key, names.present_value)]
 
 
-def _caches(config: DecoderConfig, *templates: str) -> list[onnx.ValueInfoProto]:
+def _caches(config: DecoderConfig, element_type: int, *templates: str) -> list[onnx.ValueInfoProto]:
     shape = [1, config.num_kv_heads, "capacity", config.head_dim]
     return [
-        helper.make_tensor_value_info(template.format(layer=layer), TensorProto.FLOAT, shape)
+        helper.make_tensor_value_info(template.format(layer=layer), element_type, shape)
         for layer in range(config.num_layers)
         for template in templates
     ]

@@ -33,11 +33,15 @@ ROWS_AT_A_TIME = 16  # rows in double precision at a time, since V can be large
 # Mean KL in nats. Of SmolLM2-135M and Qwen2.5-Coder 0.5B and 1.5B the worst has, in this order: 0.0011, 0.0054, 0.0043,
 # 0.051, 0.34 and 0.16. In fp32 it is 2e-11 but for GGUF files with a finer copy of a tied embedding, which is taken for
 # both. A faulty graph has 1 or more, so the limits leave rounding room and still tell the two apart.
-KL_LIMITS = {"fp32": 0.01, "int8": 0.05, "source": 0.05, "w8a16": 0.05, "w8a8": 0.25, "int4": 1.0, "int4-mixed": 1.0}
+KL_LIMITS = {
+    "fp32": 0.01, "fp16": 0.01, "bf16": 0.05, "int8": 0.05, "source": 0.05, "w8a16": 0.05, "w8a8": 0.25, "int4": 1.0,
+    "int4-mixed": 1.0,
+}  # fmt: skip
 # Consistency as a part of the largest logit: of the same models the worst has 2e-6 in fp32, 0.04 with 8 or 4 bits and
 # 0.09 in w8a8. A last-bit difference that tips the rounding of one activation grows from layer to layer.
 TOLERANCES = {
-    "fp32": 1e-4, "int8": 0.15, "source": 0.15, "w8a16": 0.15, "w8a8": 0.3, "int4": 0.15, "int4-mixed": 0.15
+    "fp32": 1e-4, "fp16": 0.05, "bf16": 0.15, "int8": 0.15, "source": 0.15, "w8a16": 0.15, "w8a8": 0.3, "int4": 0.15,
+    "int4-mixed": 0.15,
 }  # fmt: skip
 
 
@@ -69,14 +73,15 @@ def measure_model(
 def measure(
     model: ModelEntry, graph_path: Path, token_ids: Sequence[int], reference: Floats | None = None
 ) -> ParityReport:
-    """Runs the graph over `token_ids` on the CPU and compares its logits.
+    """Runs the graph over `token_ids` on the CPU, or in bfloat16 on a GPU, and compares its logits.
 
     `reference` is float32 (N, V), the logits of the source weights. Numbers that are not finite are reported, not
     raised: `check` refuses them.
     """
+    device = "cuda" if model.cache_dtype == "bfloat16" else "cpu"  # which has no attention in bfloat16
     with (
         np.errstate(all="ignore"),
-        Decoder(model, graph_path, device="cpu", context_length=len(token_ids)) as decoder,
+        Decoder(model, graph_path, device=device, context_length=len(token_ids)) as decoder,
     ):
         logits = np.concatenate(list(_forwards(decoder, token_ids, MAX_WIDTH)))
         report = ParityReport(

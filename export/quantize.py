@@ -6,7 +6,7 @@ A row never depends on its neighbours, so rows can be streamed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,8 @@ from pilotfish.runtime.errors import OptionError
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
+FLOAT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -25,13 +27,13 @@ class Layout:
 
     | kind | codes | scales | zero points | offsets |
     |---|---|---|---|---|
-    | `float` | float32 (R, K) | | | |
+    | `float` | `floats` (R, K) | | | |
     | `rows` | int8 (R, K) | (R,) | | |
     | `blocks` | uint8 (R, G, B · bits / 8) | (R, G) | packed codes (R, ⌈G · bits / 8⌉) | (R, G) |
 
     Of two codes in a byte the low half is the first. A weight of `blocks` is scale · (code − zero point) + offset.
     Without `zero_points` that is 2^(bits − 1); without `offsets` there is none. `rows` go with activations of
-    `activation_bits`, 8 or 16, all others with float32 activations.
+    `activation_bits`, 8 or 16, all others with activations that are `floats`, as scales, offsets and biases are.
     """
 
     kind: Literal["float", "rows", "blocks"]
@@ -40,6 +42,12 @@ class Layout:
     zero_points: bool = False
     offsets: bool = False
     activation_bits: int = 32
+    floats: str = "float32"
+
+    @property
+    def float_bytes(self) -> int:
+        """Bytes of one of `floats`."""
+        return FLOAT_BYTES[self.floats]
 
     @property
     def zero_point(self) -> int:
@@ -53,24 +61,24 @@ class Layout:
     def tensor_bytes(self, num_rows: int, num_columns: int) -> tuple[int, ...]:
         """Bytes of the codes, scales, zero points and offsets of a matrix, as far as there are any, in that order."""
         if self.kind == "float":
-            return (num_rows * num_columns * self.bits // 8,)
+            return (num_rows * num_columns * self.float_bytes,)
         if self.kind == "rows":
-            return num_rows * num_columns, 4 * num_rows
+            return num_rows * num_columns, self.float_bytes * num_rows
         num_blocks = self.num_blocks(num_columns)
-        sizes = [num_blocks * self.block_size * self.bits // 8, 4 * num_blocks]
+        sizes = [num_blocks * self.block_size * self.bits // 8, self.float_bytes * num_blocks]
         sizes += [-(-num_blocks * self.bits // 8)] if self.zero_points else []
-        sizes += [4 * num_blocks] if self.offsets else []
+        sizes += [self.float_bytes * num_blocks] if self.offsets else []
         return tuple(num_rows * size for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Rows in a layout, which says the shapes; scales and offsets are float32."""
+    """Rows in a layout, which says the shapes. Floats are float32 until they are written."""
 
     codes: NDArray[Any]
-    scales: Floats | None = None
+    scales: NDArray[Any] | None = None
     zero_points: Bytes | None = None
-    offsets: Floats | None = None
+    offsets: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,10 @@ class Recipe:
     | `source` | the blocks of a quantized GGUF as they are; as `int8` what is not quantized there | as `int8` | both |
     | `w8a8` | 8 bits, one scale for each output row | 8 bits, one scale for each token | QGemm |
     | `w8a16` | as `w8a8` | 15 bits in two parts of 8, one scale for each token | QGemm of twice the rows |
+    | `fp16`, `bf16` | `floats` | `floats` | Gemm |
+
+    `floats` is the type of all that is not rounded to integers: activations, scales, norms and caches. The recipes in
+    blocks compute with float16 or bfloat16, which GPUs are fast at, where their name ends in `-fp16` or `-bf16`.
 
     In `w8a8` and `w8a16` the scale of an activation belongs to its own token. With one scale for the whole block, a
     token's logits would depend on the drafted tokens beside it and speculation would change the output.
@@ -94,15 +106,23 @@ class Recipe:
     name: str
     bits: int
     block_size: int = 0
+    floats: str = "float32"
 
     def __str__(self) -> str:
-        return f"{self.name}-b{self.block_size}" if self.block_size else self.name
+        text = f"{self.name}-b{self.block_size}" if self.block_size else self.name
+        has_suffix = self.floats != "float32" and not self.name.endswith(_SUFFIXES[self.floats])
+        return f"{text}-{_SUFFIXES[self.floats]}" if has_suffix else text
 
-    def layout(self, stem: str = "", layer: int = -1, num_layers: int = 0) -> Layout:
+    def layout(self, stem: str = "", layer: int = -1, num_layers: int = 0, source: Layout | None = None) -> Layout:
         """The layout of a weight: `stem` is a key of `WEIGHT_NAMES`, empty if that is not known.
 
-        For `source` it is that of a weight whose source is not quantized.
+        `source` is that of the weight's own blocks if it comes quantized, which the recipe `source` keeps.
         """
+        return replace(self._layout(stem, layer, num_layers, source), floats=self.floats)
+
+    def _layout(self, stem: str, layer: int, num_layers: int, source: Layout | None) -> Layout:
+        if self.name == "source" and source is not None:
+            return source
         if self.name in _UNBLOCKED:
             return _UNBLOCKED[self.name]
         if self.name == "int8" or (self.name == "int4-mixed" and _is_sensitive(stem, layer, num_layers)):
@@ -112,28 +132,40 @@ class Recipe:
 
 _UNBLOCKED = {
     "fp32": Layout("float", 32),
+    "fp16": Layout("float", 16),
+    "bf16": Layout("float", 16),
     "w8a8": Layout("rows", 8, activation_bits=8),
     "w8a16": Layout("rows", 8, activation_bits=16),
     "source": Layout("blocks", 8, 32),
 }
-_BITS = {"fp32": 32, "int8": 8, "int4": 4, "int4-mixed": 4, "w8a8": 8, "w8a16": 8, "source": 8}
+_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int4": 4, "int4-mixed": 4, "w8a8": 8, "w8a16": 8, "source": 8}
+_SUFFIXES = {"float16": "fp16", "bfloat16": "bf16"}
 RECIPES = tuple(_BITS)
 BLOCK_SIZES = (16, 32, 64, 128)
 
 
 def parse_recipe(text: str) -> Recipe:
-    """A recipe by its name; those in blocks optionally with a size as in `int4-b128` (default 32)."""
-    name, _, block = text.partition("-b")
+    """A recipe by its name; those in blocks optionally with a size and a type of floats, as in `int4-b128-fp16`.
+
+    Blocks have 32 weights unless a size is given.
+    """
+    stem, floats = text, "float32"
+    for dtype, suffix in _SUFFIXES.items():
+        if text.endswith(suffix):
+            stem, floats = text.removesuffix(f"-{suffix}"), dtype
+    name, separator, block = stem.partition("-b")
     if name not in _BITS:
         raise OptionError(f"unknown recipe {text!r}; choose one of {', '.join(RECIPES)}")
+    if floats != "float32" and stem != text and name not in ("int8", "int4", "int4-mixed", "source"):
+        raise OptionError(f"recipe {text!r}: {name} computes with numbers of its own; write {name!r}")
     if name in _UNBLOCKED:
-        if block or text.endswith("-b"):
+        if separator:
             raise OptionError(f"recipe {text!r}: {name} has no block size; write {name!r}")
-        return Recipe(name, _BITS[name])
-    block_size = int(block) if block.isdecimal() else 32 if text == name else 0
+        return Recipe(name, _BITS[name], floats=floats)
+    block_size = int(block) if block.isdecimal() else 0 if separator else 32
     if block_size not in BLOCK_SIZES:
         raise OptionError(f"recipe {text!r}: the block size must be one of {BLOCK_SIZES}")
-    return Recipe(name, _BITS[name], block_size)
+    return Recipe(name, _BITS[name], block_size, floats)
 
 
 def _is_sensitive(stem: str, layer: int, num_layers: int) -> bool:

@@ -12,14 +12,13 @@ from itertools import groupby
 
 from pilotfish.export.graph import PADDING_POSITIONS
 from pilotfish.export.outline import Outline
-from pilotfish.export.quantize import Layout, Recipe
+from pilotfish.export.quantize import FLOAT_BYTES, Layout, Recipe
 from pilotfish.export.weight_file import ALIGNMENT, INLINE_BYTES
 from pilotfish.runtime.decoder import MAX_WIDTH
 from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
 from pilotfish.runtime.errors import OptionError
 
 GRAPH_BYTES = 2 << 20  # room for one model.onnx, which takes a few kilobytes a layer
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class ModelSize:
     def cache_bytes(self, context_length: int) -> int:
         """Bytes of keys and values that the runtime allocates for a context of so many tokens."""
         config = self.outline.config
-        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * FLOAT_BYTES
+        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * FLOAT_BYTES[self.recipe.floats]
         return per_token * (min(context_length, config.max_positions) + MAX_WIDTH)
 
 
@@ -79,25 +78,25 @@ class ExportSize:
 
 def _stored(outline: Outline, recipe: Recipe) -> Iterator[int]:
     """Bytes of each tensor of the data file, in the order in which they are written."""
-    config = outline.config
+    config, float_bytes = outline.config, FLOAT_BYTES[recipe.floats]
     table = (config.max_positions + PADDING_POSITIONS) * config.rope.width // 2
-    yield from _added(table * FLOAT_BYTES)
-    yield from _added(table * FLOAT_BYTES)
+    yield from _added(table * float_bytes)
+    yield from _added(table * float_bytes)
     yield from _matrix(outline, recipe, (("embedding", config.vocab_size),), config.hidden_size, -1)
     for layer in range(config.num_layers):
         yield from _layer(outline, recipe, layer)
-    yield from _added(config.hidden_size * FLOAT_BYTES)
+    yield from _added(config.hidden_size * float_bytes)
     if not outline.is_tied:
         yield from _matrix(outline, recipe, (("head", config.vocab_size),), config.hidden_size, -1)
 
 
 def _layer(outline: Outline, recipe: Recipe, layer: int) -> Iterator[int]:
-    config = outline.config
-    norm, width = config.hidden_size * FLOAT_BYTES, config.num_heads * config.head_dim
+    config, float_bytes = outline.config, FLOAT_BYTES[recipe.floats]
+    norm, width = config.hidden_size * float_bytes, config.num_heads * config.head_dim
     yield from _added(norm)
     yield from _matrix(outline, recipe, config.qkv_parts, config.hidden_size, layer)
     for _ in range(2 if config.qk_norm else 0):
-        yield from _added(config.head_dim * FLOAT_BYTES)
+        yield from _added(config.head_dim * float_bytes)
     yield from _matrix(outline, recipe, (("o", config.hidden_size),), width, layer)
     yield from _added(norm)
     yield from _matrix(outline, recipe, config.gate_up_parts, config.hidden_size, layer)
@@ -110,10 +109,7 @@ def _matrix(
     """Bytes of a matrix of `parts`, each (stem, rows). Those that follow each other in one layout are stored as one."""
 
     def layout(part: tuple[str, int]) -> Layout:
-        place = part[0], layer
-        if recipe.name == "source" and place in outline.layouts:
-            return outline.layouts[place]
-        return recipe.layout(*place, outline.config.num_layers)
+        return recipe.layout(part[0], layer, outline.config.num_layers, outline.layouts.get((part[0], layer)))
 
     for key, group in groupby(parts, layout):
         section = tuple(group)
@@ -122,7 +118,7 @@ def _matrix(
         if key.kind == "rows":  # their zero points
             yield from _added(num_rows)
         if any((stem, layer) in outline.biased for stem, _ in section):
-            yield from _added(num_rows * FLOAT_BYTES)
+            yield from _added(num_rows * key.float_bytes)
 
 
 def _added(num_bytes: int) -> Iterator[int]:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pilotfish.export.checkpoint import Checkpoint, open_checkpoint, open_safetensors
 from pilotfish.export.graph import build_decoder
 from pilotfish.export.outline import outline_of
-from pilotfish.export.quantize import Recipe
+from pilotfish.export.quantize import FLOAT_BYTES, Recipe
 from pilotfish.export.reference import reference_logits
-from pilotfish.export.sizes import FLOAT_BYTES, GRAPH_BYTES, ModelSize
+from pilotfish.export.sizes import GRAPH_BYTES, ModelSize
 from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder
 from pilotfish.export.traced import need_torch_extra, write_traced
 from pilotfish.export.weight_file import ALIGNMENT
@@ -117,6 +117,7 @@ class BuiltSource:
             max_positions=config.max_positions,
             recipe=str(self.recipe),
             source={},
+            cache_dtype=self.recipe.floats,
         )
 
     def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
@@ -167,6 +168,11 @@ def open_source(path: Path, recipe: Recipe) -> Source:
     except UnsupportedModelError as error:
         if not path.is_dir():
             raise
+        if recipe.floats != "float32":
+            raise OptionError(
+                f"{path} has no builder ({error}), and a traced model computes in float32; choose another recipe than "
+                f"{recipe}, such as fp32, int8 or int4"
+            ) from error
         try:
             need_torch_extra()
         except OptionError as missing:
@@ -180,6 +186,6 @@ def _traced_source(path: Path, recipe: Recipe) -> TracedSource:
     num_weights = sum(math.prod(shape) for shape in shapes if len(shape) > 1)
     layout = recipe.layout()
     # What is no matrix stays in float32.
-    sizes = [sum(layout.tensor_bytes(*s)) if len(s) == 2 else FLOAT_BYTES * math.prod(s) for s in shapes]
+    sizes = [sum(layout.tensor_bytes(*s)) if len(s) == 2 else FLOAT_BYTES["float32"] * math.prod(s) for s in shapes]
     num_bytes = sum(size + ALIGNMENT for size in sizes) + GRAPH_BYTES
     return TracedSource(path, recipe, tokenizer_from_folder(path), num_weights, num_bytes)

@@ -14,6 +14,17 @@ from numpy.typing import NDArray
 ALIGNMENT = 65_536  # the coarsest mapping granularity of the platforms ONNX Runtime maps files on
 INLINE_BYTES = 1024  # smaller tensors stay inside the graph
 
+ELEMENT_TYPES = {
+    "float32": onnx.TensorProto.FLOAT,
+    "float16": onnx.TensorProto.FLOAT16,
+    "bfloat16": onnx.TensorProto.BFLOAT16,
+}
+
+
+def numpy_dtype(floats: str) -> np.dtype[Any]:
+    """The NumPy type of a recipe's `floats`; bfloat16 is one of the package ml_dtypes."""
+    return onnx.helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[floats])
+
 
 class WeightFile:
     """Writes `path` from front to back and describes each tensor as an ONNX initializer that points into it."""
@@ -42,7 +53,7 @@ class WeightFile:
 
     def append(self, array: NDArray[Any]) -> None:
         """Writes the next rows of the tensor begun last."""
-        self._write(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        self._write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b"")
 
     def describe(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> str:
         """Declares the bytes at `offset` to be a tensor; the same bytes may be declared under several shapes."""

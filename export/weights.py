@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.export.checkpoint import Checkpoint, Tensor
 from pilotfish.export.quantize import Layout, Packed, Recipe, pack
-from pilotfish.export.weight_file import WeightFile
+from pilotfish.export.weight_file import WeightFile, numpy_dtype
 
 Floats = NDArray[np.float32]
 Progress = Callable[[int], None]
@@ -66,10 +67,9 @@ def sections(recipe: Recipe, weights: Matrix) -> tuple[Section, ...]:
     """The matrix by layouts, in order."""
 
     def layout(index: int) -> Layout:
-        if recipe.name == "source" and (packed := weights.parts[index].packed):
-            return packed.layout
+        packed = weights.parts[index].packed
         stem = weights.stems[index] if weights.stems else ""
-        return recipe.layout(stem, weights.layer, weights.num_layers)
+        return recipe.layout(stem, weights.layer, weights.num_layers, packed.layout if packed else None)
 
     groups = [(key, list(indices)) for key, indices in groupby(range(len(weights.parts)), layout)]
     return tuple(
@@ -155,10 +155,14 @@ class WeightWriter:
         if layout.kind == "rows":
             self.file.add(f"{name}.zeros", np.zeros(weights.num_rows, np.int8))
         if weights.has_bias:
-            self.file.add(f"{name}.bias", weights.bias())
+            self.add_floats(f"{name}.bias", weights.bias())
         return Stored(offset, scales_offset, zero_points_offset)
 
-    def _write_all(self, name: str, arrays: list[NDArray[np.float32] | None] | list[NDArray[np.uint8] | None]) -> int:
+    def add_floats(self, name: str, array: Floats) -> str:
+        """Stores a whole array in the recipe's type of floats and returns its name."""
+        return self.file.add(name, array.astype(numpy_dtype(self.recipe.floats)))
+
+    def _write_all(self, name: str, arrays: Sequence[NDArray[Any] | None]) -> int:
         """Stores the arrays one behind the other, if there are any; returns where they begin."""
         present = [array for array in arrays if array is not None]
         if not present:
@@ -177,7 +181,7 @@ class WeightWriter:
         width = num_blocks * layout.block_size * layout.bits // 8
         table = self.file.describe(f"{name}.table", np.dtype(np.uint8), (rows, width), stored.offset)
         scales = self.file.describe(
-            f"{name}.table_scales", np.dtype(np.float32), (rows, num_blocks), stored.scales_offset
+            f"{name}.table_scales", numpy_dtype(layout.floats), (rows, num_blocks), stored.scales_offset
         )
         return (table, scales, f"{name}.zero_points") if layout.zero_points else (table, scales)
 
@@ -199,5 +203,18 @@ class WeightWriter:
 
     def _pack(self, layout: Layout, part: Tensor, start: int, stop: int) -> Packed:
         if self.recipe.name == "source" and part.packed:
-            return part.packed.rows(start, stop)
-        return pack(part.rows(start, stop), layout)
+            packed = part.packed.rows(start, stop)
+        else:
+            packed = pack(part.rows(start, stop), layout)
+        return _with_floats(packed, layout)
+
+
+def _with_floats(packed: Packed, layout: Layout) -> Packed:
+    """The same rows, their floats being of the layout's type."""
+    dtype = numpy_dtype(layout.floats)
+    return Packed(
+        packed.codes.astype(dtype, copy=False) if layout.kind == "float" else packed.codes,
+        None if packed.scales is None else packed.scales.astype(dtype, copy=False),
+        packed.zero_points,
+        None if packed.offsets is None else packed.offsets.astype(dtype, copy=False),
+    )

@@ -10,12 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pilotfish.runtime.errors import BundleError
 
 FORMAT_VERSION = 1
 MANIFEST = "pilotfish.json"
+CACHE_DTYPES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})  # bytes of a number by its type
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,9 @@ class TensorNames:
     past_key: str = "past_key_values.{layer}.key"
     past_value: str = "past_key_values.{layer}.value"
     logits: str = "logits"
+    largest_logits: str = "largest_logits"
+    largest_ids: str = "largest_ids"
+    log_sum_exp: str = "log_sum_exp"
     present_key: str = "present.{layer}.key"
     present_value: str = "present.{layer}.value"
 
@@ -64,7 +69,8 @@ class ParityReport:
 class ModelEntry:
     """One model of a bundle: where its graph is, what its caches look like, and where it came from.
 
-    `parity` is None in bundles of releases that measured none.
+    `num_largest_logits` is how many of a row's largest logits the graph also gives, with their ids and log Σ exp over
+    the row; 0 in bundles of releases that had no such outputs. `parity` is None in those that measured none.
     """
 
     graph: str
@@ -79,17 +85,20 @@ class ModelEntry:
     cache_dtype: str = "float32"
     tensors: TensorNames = field(default_factory=TensorNames)
     parity: ParityReport | None = None
+    num_largest_logits: int = 0
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "num_kv_heads", "head_dim", "vocab_size", "max_positions"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise BundleError(f"{name} is {value!r}; a positive whole number is needed")
+        if self.cache_dtype not in CACHE_DTYPES:
+            raise BundleError(f"cache_dtype is {self.cache_dtype!r}; it is one of {', '.join(CACHE_DTYPES)}")
 
     @property
     def cache_bytes_per_token(self) -> int:
         """Bytes of keys and values that one token takes in the caches of all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * (2 if self.cache_dtype == "float16" else 4)
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * CACHE_DTYPES[self.cache_dtype]
 
 
 @dataclass(frozen=True, slots=True)

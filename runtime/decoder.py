@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.errors import Cancelled
+from pilotfish.runtime.filters import Logits
 from pilotfish.runtime.kv_cache import KvCache
+from pilotfish.runtime.rows import Rows
 from pilotfish.runtime.session import import_onnxruntime, open_session
-
-Logits = NDArray[np.float32]
 
 MAX_WIDTH = 256  # tokens of one forward; bounds the memory that ONNX Runtime's arena keeps
 
@@ -33,9 +33,12 @@ class Decoder:
     def __init__(
         self, model: ModelEntry, graph_path: Path, *, device: str, context_length: int,
         num_threads: int | None = None, spin: bool = True, cancelled: threading.Event | None = None,
+        reads_heads: bool | None = None,
     ) -> None:  # fmt: skip
         """Opens the graph and allocates caches for `context_length` tokens and the widest padding.
 
+        `reads_heads` says whether rows of logits stay on the device where their largest are enough; by default they do
+        but on the CPU, where whole rows cost nothing to send and heads something to compute.
         `cancelled`, set from another thread, ends the loading with the error `Cancelled`.
         """
         self.min_width = 1
@@ -44,9 +47,14 @@ class Decoder:
         self.vocab_size = model.vocab_size
         self._session = open_session(graph_path, device, num_threads, spin, cancelled)
         self.cache = KvCache(model, context_length + MAX_WIDTH, device)
-        self._ort = import_onnxruntime()
-        self._run_options = self._ort.RunOptions()
+        self._run_options = import_onnxruntime().RunOptions()
         self._binding = self._session.io_binding()
+        if reads_heads is None:
+            reads_heads = device != "cpu"
+        self._logits = Rows(model, self._binding, device, reads_heads=reads_heads)
+        self.log_sum_exp: NDArray[np.float32] | None = None
+        # Heads that nobody reads are not computed.
+        self._run_options.only_execute_path_to_fetches = True
         for (past, present), buffer in self.cache.buffers.items():
             self._binding.bind_ortvalue_input(past, buffer)
             self._binding.bind_ortvalue_output(present, buffer)
@@ -56,7 +64,6 @@ class Decoder:
         self._binding.bind_cpu_input(self._names.total_sequence_length, self._total)
         self._ids: NDArray[np.int64] = np.zeros((1, 0), np.int64)
         self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._logits: Logits = np.zeros((0, self.vocab_size), np.float32)
 
     @property
     def length(self) -> int:
@@ -72,10 +79,17 @@ class Decoder:
         """Makes the cache hold exactly its first `length` tokens. Copies nothing."""
         self.cache.rollback(length)
 
-    def forward(self, token_ids: Sequence[int], num_logits: int) -> Logits:
+    @property
+    def num_host_bytes(self) -> int:
+        """Bytes that came from the device to the host in all forwards so far."""
+        return self._logits.num_host_bytes
+
+    def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
         """Appends tokens to the cache and returns the logits after the last `num_logits` of them.
 
-        Returns float32 (num_logits, V): a view that the next forward overwrites. More than `MAX_WIDTH` tokens run in
+        Returns float32 (num_logits, V): a view that the next forward overwrites. If `num_largest` is not 0, only so
+        many logits of a row are needed, its largest; the others may be −inf. `log_sum_exp` (num_logits,) then is
+        log Σ exp over each whole row, or None if the device did not compute it. More than `MAX_WIDTH` tokens run in
         several passes. On any error, `Cancelled` included, the cache keeps the whole passes only.
         """
         if not 0 <= num_logits <= min(len(token_ids), MAX_WIDTH):
@@ -83,13 +97,15 @@ class Decoder:
         if self.length + len(token_ids) > self.context_length:
             raise ValueError(f"{len(token_ids)} tokens after {self.length} exceed the context of {self.context_length}")
         if not token_ids:
-            return self._logits[:0]
+            return np.zeros((0, self.vocab_size), np.float32)
         done = 0
         while (left := len(token_ids) - done) > MAX_WIDTH:
             width = min(MAX_WIDTH, left - num_logits)  # the asked-for rows stay together in the last pass
             self._run(token_ids[done : done + width], 0)
             done += width
-        return self._run(token_ids[done:], num_logits)
+        rows = self._run(token_ids[done:], num_logits)
+        logits, self.log_sum_exp = self._logits.read(rows, num_largest)
+        return logits
 
     def cancel(self) -> None:
         """Ends the forward that is running, from another thread, and every later one until `resume`."""
@@ -99,7 +115,8 @@ class Decoder:
         """Allows forwards again after `cancel`."""
         self._run_options.terminate = False
 
-    def _run(self, token_ids: Sequence[int], num_logits: int) -> Logits:
+    def _run(self, token_ids: Sequence[int], num_logits: int) -> slice:
+        """One pass; returns where among the computed rows of logits the asked-for ones are."""
         num_tokens = len(token_ids)
         width = max(num_tokens, self.min_width)
         # The head is a matrix product too, so its rows are padded like the forward's.
@@ -122,19 +139,17 @@ class Decoder:
             self.run_s += time.perf_counter() - started
         self.cache.length += num_tokens
         skipped = num_tokens - num_logits - first
-        return self._logits[skipped : skipped + num_logits]
+        return slice(skipped, skipped + num_logits)
 
     def _bind(self, width: int, num_rows: int) -> None:
         """Binds the small inputs and the logits anew where their shapes change; the caches stay bound."""
         if width != self._ids.shape[1]:
             self._ids = np.zeros((1, width), np.int64)
             self._binding.bind_cpu_input(self._names.input_ids, self._ids)
-        if num_rows != len(self._rows) or not self._logits.size:
+        if num_rows != len(self._rows):
             self._rows = np.zeros(num_rows, np.int64)
             self._binding.bind_cpu_input(self._names.logits_rows, self._rows)
-            self._logits = np.zeros((num_rows, self.vocab_size), np.float32)
-            self._logits_value = self._ort.OrtValue.ortvalue_from_numpy(self._logits)
-            self._binding.bind_ortvalue_output(self._names.logits, self._logits_value)
+        self._logits.resize(num_rows)
 
     def close(self) -> None:
         """Frees the session and the caches; idempotent."""

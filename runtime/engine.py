@@ -178,7 +178,10 @@ class Engine:
         if params.acceptance_rule == "seed":
             noise_seed = params.seed if params.seed is not None else int(np.random.default_rng().integers(1 << 62))
         constraint = self._grammars.constraint(options.grammar) if options.grammar else None
-        return Sampler(params, num_prompt_tokens, self.tokenizer.end_token_ids, noise_seed, constraint)
+        return Sampler(
+            params, num_prompt_tokens, self.tokenizer.end_token_ids, noise_seed, constraint,
+            needs_whole_rows=options.logprobs is not None,
+        )  # fmt: skip
 
     def _policy(self, options: GenerationOptions) -> Policy:
         most = self._context.max_width - 1

@@ -23,8 +23,13 @@ def softmax(logits: Logits, temperature: float = 1.0) -> Probs:
     return probs
 
 
-def probability(logits: Logits, token_id: int) -> float:
-    """The probability of one token, from its row of logits (V,); 0 if the row has a logit that is not a number."""
+def probability(logits: Logits, token_id: int, log_sum_exp: float | None = None) -> float:
+    """The probability of one token, from its row of logits (V,); 0 if the row has a logit that is not a number.
+
+    `log_sum_exp` is log Σ exp over the row, if that is known.
+    """
+    if log_sum_exp is not None:
+        return float(np.nan_to_num(np.exp(logits[token_id] - log_sum_exp)))
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = logits - logits[token_id]
         found = float(1 / np.exp(scaled, out=scaled).sum(dtype=np.float64))

@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.runtime.bundle import ModelEntry
+from pilotfish.runtime.errors import CacheFileError
 from pilotfish.runtime.session import import_onnxruntime
+
+ELEMENT_TYPES = {"float32": 1, "float16": 10, "bfloat16": 16}  # by their numbers in ONNX
 
 
 class KvCache:
@@ -23,7 +26,7 @@ class KvCache:
         """Allocates all buffers on `device`, zeroed where it is the CPU."""
         self.capacity = capacity
         self.length = 0
-        self.dtype = np.dtype(model.cache_dtype)
+        self._dtype = model.cache_dtype
         self._num_kv_heads, self._head_dim = model.num_kv_heads, model.head_dim
         shape = self.tokens_shape(capacity)
         names = model.tensors
@@ -35,6 +38,15 @@ class KvCache:
                 (names.past_value, names.present_value),
             )
         }
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers on the host; `CacheFileError` for bfloat16, which NumPy has not."""
+        if self._dtype == "bfloat16":
+            raise CacheFileError(
+                "caches in bfloat16 can be neither saved nor restored; export with fp16 instead of bf16"
+            )
+        return np.dtype(self._dtype)
 
     def rollback(self, length: int) -> None:
         """Makes the cache hold exactly its first `length` tokens. Copies nothing."""
@@ -73,4 +85,4 @@ def _allocate(shape: tuple[int, ...], dtype: str, device: str) -> Any:
     ort = import_onnxruntime()
     if device == "cpu":
         return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype))
-    return ort.OrtValue.ortvalue_from_shape_and_type(shape, np.dtype(dtype).type, "cuda", 0)
+    return ort.OrtValue.ortvalue_from_shape_and_type(shape, ELEMENT_TYPES[dtype], "cuda", 0)

@@ -35,7 +35,8 @@ class Round:
     """What one round added to `committed`: first `num_accepted` drafted tokens, then at most one of the target.
 
     `logits` and `probs` (num_drafted + 1, V) are the target's rows for these tokens and any rejected ones, before and
-    after the sampling filters. `logits` is a view that the next forward overwrites. `origins` says who drafted each of
+    after the sampling filters. `logits` is a view that the next forward overwrites, and those that the sampler did not
+    need may be −inf. `origins` says who drafted each of
     the accepted tokens, and `drafted_by` who drafted at all; `confidences` are the proposal's.
     """
 
@@ -71,7 +72,7 @@ def play_round(
         if drafter is not None and num_wanted > 0:
             proposal = drafter.propose(committed, num_wanted, sampler, rng, should_stop)
         pending = [*committed[target.length :], *proposal.token_ids]
-        logits = target.forward(pending, len(proposal.token_ids) + 1)[:, :vocab_size]
+        logits = target.forward(pending, len(proposal.token_ids) + 1, sampler.num_largest)[:, :vocab_size]
         probs = sampler.distributions(logits, committed, proposal.token_ids)
         accept = RULES[sampler.params.acceptance_rule]
         verdict = accept(proposal.token_ids, proposal.probs, sampler.settled(probs, len(committed)), rng)

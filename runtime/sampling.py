@@ -79,7 +79,7 @@ class Sampler:
     """The sampling of one generation: its parameters, where its output begins, and the ids that end it.
 
     `noise_seed` is what the rule `seed` keys its noise by (None: tokens are drawn by a generator); `constraint` is the
-    grammar that the output must match.
+    grammar that the output must match. `needs_whole_rows` says that someone wants to see all logits of the target.
     """
 
     params: SamplingParams
@@ -87,6 +87,14 @@ class Sampler:
     end_token_ids: Set[int] = frozenset()
     noise_seed: int | None = None
     constraint: Constraint | None = None
+    needs_whole_rows: bool = False
+
+    @property
+    def num_largest(self) -> int:
+        """On how many of a row's largest logits its distribution depends; 0 stands for all."""
+        if self.needs_whole_rows or self.constraint is not None or self._changes_logits:
+            return 0
+        return 2 if self.params.temperature == 0 else self.params.top_k  # the second tells a near-tie
 
     def distributions(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int] = ()) -> Probs:
         """Logits (N, V) → float32 probabilities (N, V).

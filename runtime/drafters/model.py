@@ -46,17 +46,21 @@ class ModelDrafter:
         num_tokens = max(min(num_draft_tokens, self._decoder.context_length - len(committed)), 0)
         probs: Probs = np.zeros((num_tokens, self._vocab_size), np.float32)
         drafted, confidences = list[int](), list[float]()
+        num_largest = sampler.num_largest and sampler.num_largest + len(self._masked_ids)
         for row in probs:
             pending = [*committed[self._decoder.length :], *drafted[max(self._decoder.length - len(committed), 0) :]]
             readable = [token_id if token_id < self._num_shared else 0 for token_id in pending]
-            logits = self._decoder.forward(readable, 1)[:, : self._num_shared]
+            logits = self._decoder.forward(readable, 1, num_largest)[:, : self._num_shared]
             logits[:, self._masked_ids] = LEAST_LOGIT
             row[: self._num_shared] = sampler.probabilities(logits, committed, drafted)[0]
             if not row.any():  # no token that the grammar allows is one of the draft's
                 break
             drafted.append(draw(row, rng))
             if should_stop is not never:
-                confidences.append(probability(logits[0], drafted[-1]))
+                log_sum_exp = self._decoder.log_sum_exp
+                confidences.append(
+                    probability(logits[0], drafted[-1], None if log_sum_exp is None else float(log_sum_exp[0]))
+                )
                 if should_stop(confidences):
                     break
         num_drafted = len(drafted)

@@ -127,7 +127,16 @@ def test_rows_in_the_order_of_interleaved_pairs_give_the_same_logits(name: str, 
 
 @pytest.mark.parametrize(
     ("recipe", "least"),
-    [("int8", 0.97), ("int8-b16", 0.97), ("int8-b128", 0.97), ("w8a8", 0.9), ("w8a16", 0.97), ("int4-b16", 0.7)],
+    [
+        ("fp16", 0.9999),
+        ("int8-fp16", 0.97),
+        ("int8", 0.97),
+        ("int8-b16", 0.97),
+        ("int8-b128", 0.97),
+        ("w8a8", 0.9),
+        ("w8a16", 0.97),
+        ("int4-b16", 0.7),
+    ],
 )
 @pytest.mark.parametrize(("name", "tied"), [("llama", True), ("llama", False), ("qwen3", True), ("granite", True)])
 def test_quantized_logits_stay_near(recipe: str, least: float, name: str, tied: bool, tmp_path: Path):

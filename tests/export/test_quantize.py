@@ -144,11 +144,32 @@ def test_recipes_have_names():
     assert str(parse_recipe("int8")) == "int8-b32"
     assert str(parse_recipe("w8a8")) == "w8a8"
     assert str(parse_recipe("w8a16")) == "w8a16"
+    assert parse_recipe("fp16").floats == parse_recipe("int4-b128-fp16").floats == "float16"
+    for text in ("fp16", "bf16", "int4-b128-fp16", "source-bf16", "int4-mixed-b64-bf16"):
+        assert str(parse_recipe(text)) == text
     assert str(parse_recipe("int4-mixed-b64")) == "int4-mixed-b64"
 
 
 @pytest.mark.parametrize(
-    "text", ["int5", "", "int4-b33", "int4-bx", "w8a8-b32", "w8a16-b32", "fp32-b32", "source-b32", "int4-b"]
+    "text",
+    [
+        "int5",
+        "",
+        "int4-b33",
+        "int4-bx",
+        "w8a8-b32",
+        "w8a16-b32",
+        "fp16-b32",
+        "w8a8-fp16",
+        "fp32-fp16",
+        "fp16-fp16",
+        "bf16-fp16",
+        "int4-fp16-b32",
+        "int4-b-fp16",
+        "fp32-b32",
+        "source-b32",
+        "int4-b",
+    ],
 )
 def test_other_names_are_refused(text: str):
     with pytest.raises(OptionError, match="recipe"):

@@ -35,7 +35,8 @@ VARIANTS = {
     "phi3, fused": (WIDE | {"model_type": "phi3"}, False),
     "all biases": ({"attention_bias": True, "mlp_bias": True}, True),
 }
-RECIPES = ("fp32", "int8", "int8-b16", "int4", "int4-b128", "int4-mixed", "source", "w8a8", "w8a16")
+RECIPES = ("fp32", "int8", "int8-b16", "int4", "int4-b128", "int4-mixed", "source", "w8a8", "w8a16", "fp16", "bf16",
+           "int8-fp16", "int4-mixed-bf16", "source-fp16")  # fmt: skip
 
 
 def checkpoint_of(name: str):

@@ -15,9 +15,9 @@ from support.tiny_models import tiny_bundle
 
 IDS = np.random.default_rng(7).integers(0, 300, 40).tolist()
 TOLERANCE = 2e-4  # float32 rounding between kernels of different width, on logits of about ±50
-# Quantized products round activations to 8 bits. A kernel of one row can move a value that lies between two codes by
-# the last bit of float32, on some processors, and so to the other code.
-ROUNDING = 0.2
+# Quantized products round activations. A kernel of one row can move a value that lies between two codes by the last bit
+# of float32, on some processors, and so to the other code: rarely one of 8 bits, often but by little one of 15.
+ROUNDING, OFTEN = 0.2, 5e-3
 RECIPES = ("fp32", "int8", "int4", "int4-b16", "w8a8", "w8a16")
 
 
@@ -39,7 +39,7 @@ def all_logits(decoder: Decoder, ids: list[int], block: int) -> np.ndarray:
 def test_blocks_equal_one_pass(decoder: Decoder, block: int):
     differences = np.abs(all_logits(decoder, IDS, block) - all_logits(decoder, IDS, 40)).max(axis=1)
     assert differences.max() < (TOLERANCE if block > 1 else ROUNDING)
-    assert np.median(differences) < TOLERANCE
+    assert np.median(differences) < (TOLERANCE if block > 1 else OFTEN)
 
 
 def test_a_rollback_leaves_no_trace(decoder: Decoder):

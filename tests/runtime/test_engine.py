@@ -31,7 +31,7 @@ def assert_invariant(engine: Engine) -> None:
         assert decoder.length <= len(engine._context.committed) - 1
 
 
-@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8", "w8a16"])
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "int8-fp16", "w8a8", "w8a16"])
 def test_greedy_output_is_the_same_with_and_without_speculation(recipe: str, tmp_path: Path):
     with pilotfish.load(tiny_bundle(tmp_path, recipe)) as engine:
         for prompt in PROMPTS:
@@ -389,9 +389,9 @@ def test_the_draft_reads_only_what_is_new_in_the_second_turn(engine: Engine, mon
     read: dict[str, list[int]] = {"target": [], "draft": []}
     for role, decoder in engine._context.decoders.items():
 
-        def forward(ids, num_logits, role=role, run=decoder.forward):
+        def forward(ids, *wanted, role=role, run=decoder.forward):
             read[role].append(len(ids))
-            return run(ids, num_logits)
+            return run(ids, *wanted)
 
         monkeypatch.setattr(decoder, "forward", forward)
     next(stream := engine.generate(follow_up, GenerationOptions(max_tokens=20, draft="model")))

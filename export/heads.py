@@ -1,0 +1,43 @@
+"""Heads: what a round mostly needs of a row of logits, computed where the logits are.
+
+A row of 150,000 logits is over half a megabyte. Greedy decoding and top-k sampling ask only for its largest, so that a
+GPU need not send the rest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from pilotfish.export.products import Nodes
+from pilotfish.runtime.bundle import TensorNames
+
+MAX_LARGEST = 64  # more than any usual top-k
+
+
+def add_heads(graph_path: Path, num_ids: int) -> int:
+    """Adds outputs for the largest logits of each row, their ids, and log Σ exp over the row; returns how many largest.
+
+    All are over the first `num_ids` of the vocabulary, the ones that the tokenizer knows. The weights' file is not
+    touched.
+    """
+    model = onnx.load(graph_path, load_external_data=False)
+    names, nodes, graph = TensorNames(), Nodes(), model.graph
+    num_largest = min(MAX_LARGEST, num_ids)
+    constants = {"heads.start": 0, "heads.num_ids": num_ids, "heads.axis": 1, "heads.num_largest": num_largest}
+    graph.initializer.extend(numpy_helper.from_array(np.array([value]), name) for name, value in constants.items())
+    nodes.add("Slice", [names.logits, "heads.start", "heads.num_ids", "heads.axis"], "heads.logits")
+    nodes.add("TopK", ["heads.logits", "heads.num_largest"], names.largest_logits, names.largest_ids)
+    nodes.add("ReduceLogSumExp", ["heads.logits", "heads.axis"], names.log_sum_exp, keepdims=0)
+    graph.node.extend(nodes.protos)
+    for name, element_type, shape in (
+        (names.largest_logits, TensorProto.FLOAT, ["num_logits", num_largest]),
+        (names.largest_ids, TensorProto.INT64, ["num_logits", num_largest]),
+        (names.log_sum_exp, TensorProto.FLOAT, ["num_logits"]),
+    ):
+        graph.output.append(helper.make_tensor_value_info(name, element_type, shape))
+    graph_path.write_bytes(model.SerializeToString())
+    return num_largest
