@@ -23,7 +23,8 @@ ELEMENT_TYPES = {
 
 def numpy_dtype(floats: str) -> np.dtype[Any]:
     """The NumPy type of a recipe's `floats`; bfloat16 is one of the package ml_dtypes."""
-    return onnx.helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[floats])
+    dtype: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[floats]))
+    return dtype
 
 
 class WeightFile:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.runtime.bundle import ModelEntry
-from pilotfish.runtime.errors import Cancelled
+from pilotfish.runtime.errors import Cancelled, DeviceError
 from pilotfish.runtime.filters import Logits
 from pilotfish.runtime.kv_cache import KvCache
 from pilotfish.runtime.rows import Rows
@@ -41,6 +41,11 @@ class Decoder:
         but on the CPU, where whole rows cost nothing to send and heads something to compute.
         `cancelled`, set from another thread, ends the loading with the error `Cancelled`.
         """
+        if model.cache_dtype == "bfloat16" and device == "cpu":
+            raise DeviceError(
+                f"{graph_path} computes in bfloat16, which ONNX Runtime does not on the CPU; load it with --device cuda, "
+                "or export with fp16 instead of bf16"
+            )
         self.min_width = 1
         self.run_s = 0.0
         self._names = model.tensors

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pilotfish.runtime.decoder import Decoder, Logits
+from pilotfish.runtime.decoder import Decoder
+from pilotfish.runtime.filters import Logits
 
 PROBE_PREFIX = 40  # tokens before the compared rows, so that attention has something to add up
 MOST_WIDTHS = (17, 9)  # rows that a round may need: its drafted tokens and one more

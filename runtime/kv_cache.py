@@ -60,6 +60,7 @@ class KvCache:
 
     def read_tokens(self) -> Iterator[NDArray[Any]]:
         """Copies what the cache holds to the host, in the order of `buffers`: arrays of (1, H, length, D)."""
+        _ = self.dtype  # says what is wrong where NumPy cannot have it
         for buffer in self.buffers.values():
             yield buffer.numpy()[:, :, : self.length].copy()
 

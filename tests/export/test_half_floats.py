@@ -16,7 +16,8 @@ from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import BuiltSource, open_source
 from pilotfish.runtime.bundle import ModelEntry, load_bundle
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.errors import CacheFileError, OptionError
+from pilotfish.runtime.engine import load
+from pilotfish.runtime.errors import CacheFileError, DeviceError, OptionError
 from pilotfish.runtime.kv_cache import KvCache
 from support.checkpoint_files import OPTIONS, write_folder
 from support.references import exported_logits
@@ -59,7 +60,7 @@ def test_a_graph_in_bfloat16_holds_the_weights(recipe: str, least: float, tmp_pa
 
 def test_a_bundle_in_bfloat16_is_written_if_it_need_not_be_verified_here(tmp_path: Path):
     source = BuiltSource(tiny_checkpoint(), parse_recipe("int4-bf16"))
-    with pytest.raises(OptionError, match="bfloat16 can be compared .* on CUDA only.*fp16.*--skip-verify"):
+    with pytest.raises(OptionError, match=r"bfloat16 can be compared .* on CUDA only.*fp16.*--skip-verify"):
         write_bundle(source, None, tmp_path / "refused")
     assert list(tmp_path.iterdir()) == []
     model = load_bundle(write_bundle(source, None, tmp_path / "bundle", verify=False)).manifest.target
@@ -73,11 +74,20 @@ def test_caches_in_float16_take_half_of_the_memory(tmp_path: Path):
     assert sum(buffer.numpy().nbytes for buffer in cache.buffers.values()) == 10 * model.cache_bytes_per_token
     assert model.parity is not None
     assert model.parity.mean_kl < 1e-4
+
+
+def test_what_bfloat16_cannot_do_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    model = load_bundle(tiny_bundle(tmp_path, draft_noise=None)).manifest.target
+    cache = KvCache(model, 1, "cpu")
+    monkeypatch.setattr(cache, "_dtype", "bfloat16")
     with pytest.raises(CacheFileError, match="bfloat16 can be neither saved nor restored"):
-        _ = KvCache(replace(model, cache_dtype="bfloat16"), 0, "cpu").dtype
+        next(cache.read_tokens())
+    bundle = write_bundle(BuiltSource(tiny_checkpoint(), parse_recipe("bf16")), None, tmp_path / "half", verify=False)
+    with pytest.raises(DeviceError, match=r"bfloat16.*--device cuda.*fp16 instead of bf16"):
+        load(bundle)
 
 
 def test_a_model_without_a_builder_is_refused(tmp_path: Path):
     folder = write_folder(tmp_path / "model", OPTIONS | {"model_type": "gpt_neox"})
-    with pytest.raises(OptionError, match="has no builder.*a traced model computes in float32.*than int4-b32-fp16"):
+    with pytest.raises(OptionError, match=r"has no builder.*a traced model computes in float32.*than int4-b32-fp16"):
         open_source(folder, parse_recipe("int4-fp16"))
