@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +26,9 @@ from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.errors import CheckpointError, OptionError
 from pilotfish.runtime.generation import GenerationOptions
 from support.checkpoint_files import OPTIONS, write_folder, write_gguf
+from support.speculation import assert_it_drafts_for_itself
 from support.tiny_models import TEMPLATE, tiny_tokenizer
-from support.traced_models import ARCHITECTURES, documented, exported, outcome, tiny_model
+from support.traced_models import ARCHITECTURES, Attempt, attempt, documented, exported, tiny_model
 
 REQUIRED = {
     "llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "phi3", "granite", "olmo2", "smollm3", "cohere",
@@ -39,10 +42,23 @@ needs_optimum = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(scope="module")
+def attempted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Attempt]:
+    """Exports each architecture once for all tests."""
+    return functools.cache(lambda name: attempt(name, tmp_path_factory.mktemp("traced")))
+
+
 @needs_optimum
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_an_architecture_gives_equal_logits_or_is_refused_as_documented(name: str, tmp_path: Path):
-    assert outcome(name, tmp_path) == documented()[name]
+def test_an_architecture_gives_equal_logits_or_is_refused_as_documented(name: str, attempted):
+    assert attempted(name).outcome == documented()[name]
+
+
+@needs_optimum
+@pytest.mark.parametrize("name", [name for name, outcome in documented().items() if outcome == "equal"])
+def test_an_architecture_drafts_for_itself(name: str, attempted):
+    folder, entry = attempted(name).folder, attempted(name).entry
+    assert_it_drafts_for_itself(entry, folder / entry.graph, folder)
 
 
 def test_the_table_has_every_architecture_and_those_required_pass():
@@ -207,7 +223,7 @@ def write_model(name: str, folder: Path) -> Path:
 
 @needs_optimum
 @pytest.mark.parametrize("name", ["gpt2", "cohere", "gemma3_text", "falcon"])
-def test_an_architecture_without_a_builder_drafts_for_itself(name: str, tmp_path: Path, capsys):
+def test_a_command_exports_an_architecture_that_drafts_for_itself(name: str, tmp_path: Path, capsys):
     """From the command to the output: as its own draft everything is accepted, and a coarser copy changes nothing."""
     model, bundles = str(write_model(name, tmp_path / "model")), {}
     for draft_recipe in ("fp32", "int8"):
