@@ -31,6 +31,10 @@ SIZES = {
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "pad_token_id": None,
     "bos_token_id": 0, "eos_token_id": 1, "tie_word_embeddings": False,
 }  # fmt: skip
+ROUTED = {
+    "first_k_dense_replace": 1, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    "n_group": 2, "topk_group": 1, "n_shared_experts": 1,
+}  # fmt: skip
 MANY_HEADS = {"num_key_value_heads": 4}
 EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
@@ -47,7 +51,11 @@ ARCHITECTURES: dict[str, dict] = {
     "cohere, qk norm": {"use_qk_norm": True},
     "cohere2": {"sliding_window": 8},
     "ctrl": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512, "dff": 96},
-    "dbrx": {"d_model": 64, "n_heads": 4, "n_layers": 3, "max_seq_len": 512},
+    "dbrx": {
+        "d_model": 64, "n_heads": 4, "n_layers": 3, "max_seq_len": 512,
+        "attn_config": {"clip_qkv": 2.0, "kv_n_heads": 2},
+        "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
+    },
     "deepseek_v2": {
         "head_dim": ..., "num_key_value_heads": 4, "first_k_dense_replace": 3, "q_lora_rank": 32, "kv_lora_rank": 16,
         "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12,
@@ -56,10 +64,16 @@ ARCHITECTURES: dict[str, dict] = {
         "head_dim": ..., "num_key_value_heads": 4, "first_k_dense_replace": 3, "q_lora_rank": 32, "kv_lora_rank": 16,
         "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12,
     },
+    "deepseek_v3, experts": ROUTED | {
+        "head_dim": ..., "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 12,
+    },
     "diffllama": {},
     "doge": {},
     "dots1": {"first_k_dense_replace": 3, "sliding_window": 8},
+    "dots1, experts": ROUTED,
     "ernie4_5": {},
+    "ernie4_5_moe": EXPERTS | {"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1},
     "exaone4": {"sliding_window": 8, "sliding_window_pattern": 2},
     "falcon": {"head_dim": ..., "num_kv_heads": 2, "new_decoder_architecture": True, "alibi": False},
     "falcon, multi-query, parallel": {"head_dim": ..., "multi_query": True, "alibi": False, "parallel_attn": True},
@@ -73,6 +87,7 @@ ARCHITECTURES: dict[str, dict] = {
     "glm": {"partial_rotary_factor": 0.5},
     "glm4": {"partial_rotary_factor": 0.5},
     "glm4_moe": {"first_k_dense_replace": 3},
+    "glm4_moe, experts": ROUTED,
     "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512},
     "gpt2, tied": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512, "tie_word_embeddings": True},
     "gpt_bigcode": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512},
@@ -87,8 +102,10 @@ ARCHITECTURES: dict[str, dict] = {
         "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.1, "logits_scaling": 2.0,
     },
     "granitemoe": EXPERTS,
+    "granitemoeshared": EXPERTS | {"shared_intermediate_size": 48},
     "helium": {},
     "hunyuan_v1_dense": {},
+    "hunyuan_v1_moe": EXPERTS | {"moe_topk": 2},
     "jetmoe": EXPERTS | {"kv_channels": 16},
     "lfm2": {"layer_types": ["full_attention", "conv", "full_attention"]},
     "llama": {},
