@@ -47,6 +47,22 @@ def inline(graph: onnx.GraphProto, arrays: Mapping[str, NDArray[Any]]) -> None:
     graph.input.extend(kept)
 
 
+def unstack(graph: onnx.GraphProto, weights: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Makes each matrix that is taken from a stack of weights an input of its own, in place; returns them, as views."""
+    constants, taken = _constants(graph), dict[str, NDArray[Any]]()
+    for node in graph.node:
+        stack = weights.get(node.input[0]) if node.op_type == "Gather" and attribute(node, "axis", 0) == 0 else None
+        index = constants.get(node.input[1]) if stack is not None and stack.ndim == 3 else None
+        if stack is not None and index is not None and index.ndim == 0:
+            name = f"{node.input[0]}.{index}"
+            taken[name] = stack[int(index)]
+            _forward(node, name)
+    graph.input.extend(
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, array.shape) for name, array in taken.items()
+    )
+    return taken
+
+
 def drop_unused(graph: onnx.GraphProto) -> None:
     """Drops nodes and initializers that no output depends on, in place."""
     wanted, nodes = {value.name for value in graph.output}, []

@@ -27,6 +27,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from pilotfish.export.passes import unstack
 from pilotfish.export.traced_attention import GraphCache, attention_replaced
 from pilotfish.export.traced_operators import operators_replaced
 from pilotfish.runtime.bundle import TensorNames
@@ -124,6 +125,7 @@ def _trace(model: PreTrainedModel) -> Trace:
         )  # fmt: skip
     graph = onnx.load_from_string(file.getvalue())
     weights = {f"model.{key}": tensor.detach().numpy() for key, tensor in model.state_dict().items()}
+    weights |= unstack(graph.graph, weights)
     vocab_size = _head_of(model).weight.shape[0]
     _declare_shapes(graph.graph, num_layers, num_kv_heads, head_dim, vocab_size)
     return Trace(graph, weights, num_layers, num_kv_heads, head_dim, vocab_size, max_positions)

@@ -43,8 +43,8 @@ class Decoder:
         """
         if model.cache_dtype == "bfloat16" and device == "cpu":
             raise DeviceError(
-                f"{graph_path} computes in bfloat16, which ONNX Runtime does not on the CPU; load it with --device cuda, "
-                "or export with fp16 instead of bf16"
+                f"{graph_path} computes in bfloat16, which ONNX Runtime does not on the CPU; "
+                "load it with --device cuda, or export with fp16 instead of bf16"
             )
         self.min_width = 1
         self.run_s = 0.0

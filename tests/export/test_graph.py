@@ -15,7 +15,8 @@ from pilotfish.export.config_json import config_from_hugging_face
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime.errors import CheckpointError
-from support.references import exported_logits, open_decoder, pytorch_logits
+from support.references import built, exported_logits, open_decoder, pytorch_logits
+from support.speculation import assert_it_drafts_for_itself
 from support.tiny_models import CONFIG, tiny_checkpoint, tiny_weights
 
 IDS = np.random.default_rng(3).integers(0, 300, 48).tolist()
@@ -109,6 +110,15 @@ def test_a_rope_or_window_that_is_not_heeded_would_be_noticed(name: str):
     expected, other = (pytorch_logits(checkpoint, IDS, given) for given in (options, without))
     reaches_all = options.get("sliding_window") in (len(IDS), None) and "rope_scaling" not in options
     assert (np.abs(other - expected).max() > 1e-2 * np.abs(expected).max()) != reaches_all
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "mistral, window", "qwen2, window", "qwen3", "smollm3", "granite", "phi3, window"]
+)
+def test_a_family_drafts_for_itself(name: str, tmp_path: Path):
+    """Among them windows that are shorter than the text. Random models with a tied head tend to repeat one token."""
+    checkpoint, _ = checkpoint_of(name, tied=False)
+    assert_it_drafts_for_itself(*built(checkpoint, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "granite", "phi3, window"])

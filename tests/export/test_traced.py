@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import open_checkpoint
@@ -24,8 +27,9 @@ from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.errors import CheckpointError, OptionError
 from pilotfish.runtime.generation import GenerationOptions
 from support.checkpoint_files import OPTIONS, write_folder, write_gguf
+from support.speculation import assert_it_drafts_for_itself
 from support.tiny_models import TEMPLATE, tiny_tokenizer
-from support.traced_models import ARCHITECTURES, documented, exported, outcome, tiny_model
+from support.traced_models import ARCHITECTURES, Attempt, attempt, documented, exported, tiny_model
 
 REQUIRED = {
     "llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "phi3", "granite", "olmo2", "smollm3", "cohere",
@@ -39,10 +43,23 @@ needs_optimum = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(scope="module")
+def attempted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Attempt]:
+    """Exports each architecture once for all tests."""
+    return functools.cache(lambda name: attempt(name, tmp_path_factory.mktemp("traced")))
+
+
 @needs_optimum
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_an_architecture_gives_equal_logits_or_is_refused_as_documented(name: str, tmp_path: Path):
-    assert outcome(name, tmp_path) == documented()[name]
+def test_an_architecture_gives_equal_logits_or_is_refused_as_documented(name: str, attempted):
+    assert attempted(name).outcome == documented()[name]
+
+
+@needs_optimum
+@pytest.mark.parametrize("name", [name for name, outcome in documented().items() if outcome == "equal"])
+def test_an_architecture_drafts_for_itself(name: str, attempted):
+    folder, entry = attempted(name).folder, attempted(name).entry
+    assert_it_drafts_for_itself(entry, folder / entry.graph, folder)
 
 
 def test_the_table_has_every_architecture_and_those_required_pass():
@@ -70,7 +87,7 @@ def test_builder_and_trace_give_equal_logits(family: str, tmp_path: Path):
 
 @needs_optimum
 @pytest.mark.parametrize(("recipe", "least"), [("int8", 0.97), ("w8a8", 0.9), ("w8a16", 0.97), ("int4-b16", 0.7)])
-@pytest.mark.parametrize("name", ["llama", "gpt2", "falcon", "gpt2, tied"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "falcon", "gpt2, tied", "mixtral"])
 def test_quantized_logits_stay_near(recipe: str, least: float, name: str, tmp_path: Path):
     found = []
     for text in ("fp32", recipe):
@@ -95,14 +112,45 @@ def test_products_of_the_same_activations_are_one_and_a_tied_head_is_stored_once
 
 
 @needs_optimum
-def test_a_trace_holds_no_copy_of_a_weight(tmp_path: Path):
+@pytest.mark.parametrize("name", ["llama", "granitemoe"])
+def test_a_trace_holds_no_copy_of_a_weight(name: str):
     from pilotfish.export.traced_model import trace
 
-    model = tiny_model("llama")
+    model = tiny_model(name)
     traced = trace(model)
     assert not traced.graph.graph.initializer
     for name, weights in model.named_parameters():
         assert np.shares_memory(traced.weights[f"model.{name}"], weights.detach().numpy())
+        if weights.ndim == 3:
+            assert np.shares_memory(traced.weights[f"model.{name}.1"], weights[1].detach().numpy())
+
+
+@needs_optimum
+@pytest.mark.parametrize("name", ["mixtral", "granitemoe", "qwen3_moe"])
+def test_each_experts_weights_are_stored_by_the_recipe(name: str, tmp_path: Path):
+    exported(name, tmp_path, "int8").close()
+    graph = onnx.load(tmp_path / "model.onnx", load_external_data=False).graph
+    assert [node.op_type for node in graph.node].count("MatMulNBits") == 3 * (2 + 1 + 4 * 2) + 1
+    floats = [tensor.dims for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT]
+    assert not [dims for dims in floats if 96 in dims or (32 in dims and 64 in dims)]
+
+
+@needs_optimum
+@pytest.mark.parametrize("name", ["mixtral", "qwen2_moe", "granitemoe", "olmoe", "phimoe", "qwen3_moe", "dbrx"])
+def test_the_compared_tokens_choose_different_experts(name: str):
+    """In each layer every expert is chosen by some tokens and not by others."""
+    from pilotfish.export.traced_gate import Reference
+
+    model = tiny_model(name)
+    text = Reference(model, 320).texts[0]
+    with torch.no_grad():
+        layers = model(torch.tensor([text]), output_router_logits=True, use_cache=False).router_logits
+    assert len(layers) == 3
+    for router_logits in layers:
+        chosen = np.zeros(router_logits.shape, bool)
+        np.put_along_axis(chosen, router_logits.topk(2, dim=-1).indices.numpy(), True, axis=-1)
+        assert chosen.shape == (len(text), 4)
+        assert ((chosen.sum(axis=0) > 0) & (chosen.sum(axis=0) < len(text))).all()
 
 
 @needs_optimum
@@ -207,7 +255,7 @@ def write_model(name: str, folder: Path) -> Path:
 
 @needs_optimum
 @pytest.mark.parametrize("name", ["gpt2", "cohere", "gemma3_text", "falcon"])
-def test_an_architecture_without_a_builder_drafts_for_itself(name: str, tmp_path: Path, capsys):
+def test_a_command_exports_an_architecture_that_drafts_for_itself(name: str, tmp_path: Path, capsys):
     """From the command to the output: as its own draft everything is accepted, and a coarser copy changes nothing."""
     model, bundles = str(write_model(name, tmp_path / "model")), {}
     for draft_recipe in ("fp32", "int8"):

@@ -16,7 +16,7 @@ from pilotfish.export.config_json import config_from_hugging_face
 from pilotfish.export.llama import WEIGHT_NAMES, DecoderConfig
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import BuiltSource
-from pilotfish.runtime.bundle import load_bundle
+from pilotfish.runtime.bundle import ModelEntry, load_bundle
 from pilotfish.runtime.decoder import Decoder
 
 
@@ -66,12 +66,17 @@ def pytorch_logits(checkpoint: Checkpoint, ids: list[int], options: dict | None 
         return pytorch_model(checkpoint, options)(torch.tensor([ids])).logits[0].numpy()
 
 
-def open_decoder(checkpoint: Checkpoint, folder: Path, recipe: str = "fp32") -> Decoder:
-    """The decoder of a bundle that is written into `folder`."""
+def built(checkpoint: Checkpoint, folder: Path, recipe: str = "fp32") -> tuple[ModelEntry, Path]:
+    """The target of a bundle that is written into `folder`, and where its graph is."""
     source = BuiltSource(checkpoint, parse_recipe(recipe))
     bundle = load_bundle(write_bundle(source, None, folder / "bundle", verify=False))
-    model = bundle.manifest.target
-    return Decoder(model, bundle.path / model.graph, device="cpu", context_length=256)
+    return bundle.manifest.target, bundle.path / bundle.manifest.target.graph
+
+
+def open_decoder(checkpoint: Checkpoint, folder: Path, recipe: str = "fp32") -> Decoder:
+    """The decoder of a bundle that is written into `folder`."""
+    model, graph_path = built(checkpoint, folder, recipe)
+    return Decoder(model, graph_path, device="cpu", context_length=256)
 
 
 def exported_logits(checkpoint: Checkpoint, ids: list[int], folder: Path, recipe: str = "fp32") -> np.ndarray:

@@ -9,6 +9,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import transformers
 
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.traced import write_traced
+from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.errors import CheckpointError
 
@@ -28,6 +30,10 @@ SIZES = {
     "vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "pad_token_id": None,
     "bos_token_id": 0, "eos_token_id": 1, "tie_word_embeddings": False,
+}  # fmt: skip
+ROUTED = {
+    "first_k_dense_replace": 1, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    "n_group": 2, "topk_group": 1, "n_shared_experts": 1,
 }  # fmt: skip
 MANY_HEADS = {"num_key_value_heads": 4}
 EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -45,7 +51,11 @@ ARCHITECTURES: dict[str, dict] = {
     "cohere, qk norm": {"use_qk_norm": True},
     "cohere2": {"sliding_window": 8},
     "ctrl": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512, "dff": 96},
-    "dbrx": {"d_model": 64, "n_heads": 4, "n_layers": 3, "max_seq_len": 512},
+    "dbrx": {
+        "d_model": 64, "n_heads": 4, "n_layers": 3, "max_seq_len": 512,
+        "attn_config": {"clip_qkv": 2.0, "kv_n_heads": 2},
+        "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
+    },
     "deepseek_v2": {
         "head_dim": ..., "num_key_value_heads": 4, "first_k_dense_replace": 3, "q_lora_rank": 32, "kv_lora_rank": 16,
         "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12,
@@ -54,10 +64,16 @@ ARCHITECTURES: dict[str, dict] = {
         "head_dim": ..., "num_key_value_heads": 4, "first_k_dense_replace": 3, "q_lora_rank": 32, "kv_lora_rank": 16,
         "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12,
     },
+    "deepseek_v3, experts": ROUTED | {
+        "head_dim": ..., "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 12,
+    },
     "diffllama": {},
     "doge": {},
     "dots1": {"first_k_dense_replace": 3, "sliding_window": 8},
+    "dots1, experts": ROUTED,
     "ernie4_5": {},
+    "ernie4_5_moe": EXPERTS | {"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1},
     "exaone4": {"sliding_window": 8, "sliding_window_pattern": 2},
     "falcon": {"head_dim": ..., "num_kv_heads": 2, "new_decoder_architecture": True, "alibi": False},
     "falcon, multi-query, parallel": {"head_dim": ..., "multi_query": True, "alibi": False, "parallel_attn": True},
@@ -71,6 +87,7 @@ ARCHITECTURES: dict[str, dict] = {
     "glm": {"partial_rotary_factor": 0.5},
     "glm4": {"partial_rotary_factor": 0.5},
     "glm4_moe": {"first_k_dense_replace": 3},
+    "glm4_moe, experts": ROUTED,
     "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512},
     "gpt2, tied": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512, "tie_word_embeddings": True},
     "gpt_bigcode": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512},
@@ -85,8 +102,10 @@ ARCHITECTURES: dict[str, dict] = {
         "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.1, "logits_scaling": 2.0,
     },
     "granitemoe": EXPERTS,
+    "granitemoeshared": EXPERTS | {"shared_intermediate_size": 48},
     "helium": {},
     "hunyuan_v1_dense": {},
+    "hunyuan_v1_moe": EXPERTS | {"moe_topk": 2},
     "jetmoe": EXPERTS | {"kv_channels": 16},
     "lfm2": {"layer_types": ["full_attention", "conv", "full_attention"]},
     "llama": {},
@@ -153,13 +172,21 @@ def tiny_model(name: str) -> transformers.PreTrainedModel:
     return model.eval()
 
 
-def exported(name: str, folder: Path, recipe: str = "fp32") -> Decoder:
-    """Saves the tiny model, exports it, and opens what was written."""
+def export_tiny(name: str, folder: Path, recipe: str = "fp32") -> ModelEntry:
+    """Saves the tiny model, and exports it into `folder`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tiny_model(name).save_pretrained(folder / "model")
-    _, entry = write_traced(folder / "model", parse_recipe(recipe), folder)
+    return write_traced(folder / "model", parse_recipe(recipe), folder)[1]
+
+
+def open_exported(entry: ModelEntry, folder: Path) -> Decoder:
     return Decoder(entry, folder / entry.graph, device="cpu", context_length=256)
+
+
+def exported(name: str, folder: Path, recipe: str = "fp32") -> Decoder:
+    """Exports the tiny model, and opens what was written."""
+    return open_exported(export_tiny(name, folder, recipe), folder)
 
 
 def eager_logits(folder: Path, ids: list[int]) -> np.ndarray:
@@ -185,16 +212,33 @@ def differences(decoder: Decoder, folder: Path) -> Iterator[float]:
             yield float(np.abs(found - expected[stop - len(block) : stop]).max())
 
 
-def outcome(name: str, folder: Path) -> str:
-    """`equal`, or why the architecture is refused, without numbers; logits that differ nevertheless are an error."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An export into `folder`: `entry` describes what it wrote. `refusal` says why it was refused, without numbers."""
+
+    name: str
+    folder: Path
+    entry: ModelEntry | None = None
+    refusal: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """`equal`, or the refusal; logits that differ nevertheless are an error."""
+        if self.entry is None:
+            return f"refused: {self.refusal}"
+        with open_exported(self.entry, self.folder) as decoder:
+            difference = max(differences(decoder, self.folder))
+        assert difference < TOLERANCE, f"{self.name} was exported, and its logits differ by {difference}"
+        return "equal"
+
+
+def attempt(name: str, folder: Path) -> Attempt:
+    """Exports the tiny model, or finds out why that is refused."""
     try:
-        with exported(name, folder) as decoder:
-            difference = max(differences(decoder, folder))
+        return Attempt(name, folder, export_tiny(name, folder))
     except CheckpointError as error:
         _, _, reason = str(error).partition(" cannot be exported: ")
-        return "refused: " + re.split(r" by up to | \(|\d", reason)[0].strip()
-    assert difference < TOLERANCE, f"{name} was exported, and its logits differ by {difference}"
-    return "equal"
+        return Attempt(name, folder, refusal=re.split(r" by up to | \(|\d", reason)[0].strip())
 
 
 def documented() -> dict[str, str]:
@@ -208,7 +252,7 @@ def main() -> None:
     rows = []
     for name in ARCHITECTURES:
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(f"| `{name}` | {outcome(name, Path(folder))} |")
+            rows.append(f"| `{name}` | {attempt(name, Path(folder)).outcome} |")
         print(rows[-1], flush=True)
     text = README.read_text(encoding="utf-8")
     table = "\n".join(["", "", "| architecture | logits |", "|---|---|", *rows, "", ""])
