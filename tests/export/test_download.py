@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -13,10 +12,8 @@ import sys
 import textwrap
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -28,95 +25,16 @@ from pilotfish.export.outline import find_outline, outline_of_path
 from pilotfish.export.provenance import ORIGIN_FILE, provenance_from_folder
 from pilotfish.runtime.catalog import CatalogModel, HubSource, WheelSource, load_catalog
 from pilotfish.runtime.errors import CheckpointError, DownloadError, StorageError
+from support.checkpoint_files import OPTIONS, write_folder
+from support.local_hub import COMMIT, CONTENT, FOLDER, HUB, MODEL, WHEEL, LocalHub, running_hub, write_wheel
 
-CONTENT = b"GGUF" + bytes(range(256)) * 4096
-COMMIT = "c0" * 20
 CLOSED = "http://127.0.0.1:9"
-WHEEL = WheelSource("pilotfish-tiny-model==1.0", "tiny_model/tiny.gguf")
-HUB = HubSource("owner/tiny", COMMIT, "tiny.gguf")
-MODEL = CatalogModel(
-    name="tiny",
-    description="a megabyte that begins like a GGUF file",
-    licence="Apache-2.0",
-    file_name="tiny.gguf",
-    num_bytes=len(CONTENT),
-    sha256=hashlib.sha256(CONTENT).hexdigest(),
-    context_length=128,
-    sources=(WHEEL,),
-)
-
-
-class LocalHub(ThreadingHTTPServer):
-    """The three requests of a model hub that a download makes, answered from `files`."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _HubRequest)
-        self.files: dict[str, bytes] = {}
-        self.requests: list[str] = []
-        self.lists_checksums = True
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def listing(self) -> list[dict[str, object]]:
-        entries: list[dict[str, object]] = []
-        for name, content in self.files.items():
-            entries.append({"rfilename": name, "size": len(content)})
-            if self.lists_checksums:
-                digest = hashlib.sha256(content).hexdigest()
-                entries[-1]["lfs"] = {"size": len(content), "sha256": digest, "pointerSize": 134}
-        return entries
-
-
-class _HubRequest(BaseHTTPRequestHandler):
-    server: LocalHub
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        self.server.requests.append(format % args)
-
-    def _answer(self) -> None:
-        path = self.path.partition("?")[0]
-        name = path.rpartition(f"/resolve/{COMMIT}/")[2]
-        if path.startswith(f"/api/models/owner/tiny/tree/{COMMIT}"):
-            entries = [
-                {"type": "file", "path": entry["rfilename"], "size": entry["size"], "oid": "0" * 40}
-                for entry in self.server.listing()
-            ]
-            self._send(200, json.dumps(entries).encode())
-        elif path.startswith("/api/models/owner/tiny"):
-            body = {"id": "owner/tiny", "sha": COMMIT, "siblings": self.server.listing()}
-            self._send(200, json.dumps(body).encode())
-        elif path.startswith("/owner/tiny/resolve/") and name in self.server.files:
-            self._send(200, self.server.files[name])
-        else:
-            self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        etag = hashlib.sha256(body).hexdigest()
-        all_headers = {"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT, "ETag": f'"{etag}"'}
-        for key, value in {**all_headers, **(headers or {})}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
 
 
 @pytest.fixture
 def local_hub() -> Iterator[LocalHub]:
-    with LocalHub() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with running_hub() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -133,17 +51,6 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path / "downloads"
-
-
-def write_wheel(index: Path, content: bytes = CONTENT, member: str = WHEEL.member) -> Path:
-    path = index / "pilotfish_tiny_model-1.0-py3-none-any.whl"
-    info = "pilotfish_tiny_model-1.0.dist-info"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(member, content)
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: pilotfish-tiny-model\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    return path
 
 
 def names_in(directory: Path) -> set[str]:
@@ -309,7 +216,8 @@ EXTRACTION_THAT_HANGS = textwrap.dedent(
     import shutil, sys, time
     from pathlib import Path
     sys.path.insert(0, sys.argv[2])
-    from test_download import MODEL, pull
+    from pilotfish.export.download import pull
+    from support.local_hub import MODEL
 
     def hang(source, destination, length):
         destination.write(source.read(1000))
@@ -327,7 +235,7 @@ def test_a_killed_extraction_goes_on_without_a_new_download(
 ) -> None:
     write_wheel(index)
     directory.mkdir()
-    command = [sys.executable, "-c", EXTRACTION_THAT_HANGS, str(directory), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", EXTRACTION_THAT_HANGS, str(directory), str(Path(__file__).parents[1])]
     process = subprocess.Popen(command)
     part = directory / "tiny.gguf.part"
     try:
@@ -439,7 +347,8 @@ PULL = textwrap.dedent(
     import sys
     from pathlib import Path
     sys.path.insert(0, sys.argv[2])
-    from test_download import MODEL, pull
+    from pilotfish.export.download import pull
+    from support.local_hub import MODEL
     print(pull(MODEL, Path(sys.argv[1])))
     """
 )
@@ -447,7 +356,7 @@ PULL = textwrap.dedent(
 
 def test_two_processes_at_a_time_fetch_once(index: Path, directory: Path) -> None:
     write_wheel(index)
-    command = [sys.executable, "-c", PULL, str(directory), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", PULL, str(directory), str(Path(__file__).parents[1])]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
     assert outputs == [str(directory / "tiny.gguf")] * 2
@@ -527,16 +436,6 @@ def test_near_names_are_offered(tmp_path: Path, directory: Path) -> None:
         resolve_source("smollm-135m", directory)
 
 
-FOLDER = {
-    "README.md": b"x",
-    "config.json": b"{}",
-    "generation_config.json": b"{}",
-    "tokenizer.json": b"{}",
-    "tokenizer_config.json": b"{}",
-    "chat_template.jinja": b"{{ messages }}",
-    "model-00001-of-00001.safetensors": CONTENT,
-    "model.safetensors.index.json": b"{}",
-}
 UNWANTED = {
     "pytorch_model.bin": CONTENT,
     "consolidated.safetensors": CONTENT,
@@ -564,8 +463,6 @@ def test_a_hub_id_gives_a_folder_and_is_not_looked_up_again(local_hub: LocalHub,
 
 
 def test_an_outline_of_a_hub_id_fetches_no_weights(local_hub: LocalHub, directory: Path, tmp_path: Path) -> None:
-    from support.checkpoint_files import OPTIONS, write_folder  # the processes that import this file lack it
-
     whole = write_folder(tmp_path / "whole", OPTIONS | {"tie_word_embeddings": True})
     local_hub.files = {path.name: path.read_bytes() for path in whole.iterdir()}
     outline = find_outline("owner/tiny", directory, hub_endpoint=local_hub.address)
@@ -587,13 +484,28 @@ def test_a_hub_folder_that_breaks_off_is_not_there(local_hub: LocalHub, director
     assert resolve_source("owner/tiny", directory, hub_endpoint=local_hub.address).is_dir()
 
 
+@pytest.mark.parametrize("note", ["", f"{COMMIT}\n", f"{COMMIT}\nabc\n17"])
+def test_a_note_of_the_hub_client_that_was_cut_off_is_no_hindrance(
+    note: str, local_hub: LocalHub, directory: Path
+) -> None:
+    local_hub.files = dict(FOLDER)
+    files = directory / "owner--tiny.part" / "files"
+    notes = files / ".cache" / "huggingface" / "download"
+    notes.mkdir(parents=True)
+    (files / "config.json").write_bytes(FOLDER["config.json"])
+    (notes / "config.json.metadata").write_text(note)
+    folder = resolve_source("owner/tiny", directory, hub_endpoint=local_hub.address)
+    (folder / ORIGIN_FILE).unlink()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == FOLDER
+
+
 def test_a_hub_folder_with_a_short_file_is_not_there(
     local_hub: LocalHub, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local_hub.files = dict(FOLDER)
 
     def incomplete(*_: object, local_dir: Path, **__: object) -> None:
-        local_dir.mkdir()
+        local_dir.mkdir(parents=True)
         for name, content in FOLDER.items():
             (local_dir / name).write_bytes(content[:1000])
 
