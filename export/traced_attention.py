@@ -68,12 +68,16 @@ class GroupQueryAttention(torch.autograd.Function):
 class GraphCache(Cache):
     """Hands new keys and values through to the attention, which puts them into the caches.
 
+    With `is_read` it writes them itself, and returns all that are cached, for attention code of the model's own.
     `pasts` are the caches of all layers in turn, each key (1, H, C, D) and value (1, H, C, D); `total` counts all
     tokens, the N new ones included. `presents` has the updated caches by layer after the model ran.
     """
 
-    def __init__(self, pasts: Sequence[Tensor], seqlens_k: Tensor, total: Tensor, num_new: Any) -> None:
+    def __init__(
+        self, pasts: Sequence[Tensor], seqlens_k: Tensor, total: Tensor, num_new: Any, *, is_read: bool = False
+    ) -> None:
         super().__init__(layers=[])
+        self.is_read = is_read
         self.presents: dict[int, tuple[Tensor, Tensor]] = {}
         self._pasts, self._seqlens_k, self._total, self._num_new = pasts, seqlens_k, total, num_new
         self._pending: tuple[int, Tensor, Tensor] | None = None
@@ -82,8 +86,20 @@ class GraphCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, cache_kwargs: dict[str, Any] | None = None
     ) -> tuple[Tensor, Tensor]:
         """Keeps the new keys and values, each (1, H, N, head size), for the attention that follows."""
-        self._pending = (layer_idx, key_states, value_states)
-        return key_states, value_states
+        if not self.is_read:
+            self._pending = (layer_idx, key_states, value_states)
+            return key_states, value_states
+        pasts = self._pasts[2 * layer_idx : 2 * layer_idx + 2]
+        key, value = (self._written(past, new) for past, new in zip(pasts, (key_states, value_states), strict=True))
+        self.presents[layer_idx] = key, value
+        total = self._seqlens_k[0].to(torch.int64) + 1  # by the one length or the other: the graph has to read both
+        return key[:, :, :total, : key_states.shape[-1]], value[:, :, :total, : value_states.shape[-1]]
+
+    def _written(self, past: Tensor, new: Tensor) -> Tensor:
+        """(1, H, C, D) with the N new rows behind those that were there."""
+        padded = functional.pad(new, (0, past.shape[-1] - new.shape[-1]))
+        positions = torch.arange(self._num_new) + self.get_seq_length()
+        return past.scatter(2, positions.view(1, 1, -1, 1).expand_as(padded), padded)
 
     def get_seq_length(self, layer_idx: int = 0) -> Any:
         """Tokens before the new ones."""
@@ -105,7 +121,12 @@ class GraphCache(Cache):
         """
         if self._pending is None:
             raise CheckpointError("attention runs without a cache of its own")
-        (layer, key, value), self._pending = self._pending, None
+        (layer, new_key, value), self._pending = self._pending, None
+        if _is_bias(attention_mask):
+            raise CheckpointError("its attention adds a bias")
+        if not torch.equal(key, new_key.repeat_interleave(int(key.shape[1]) // int(new_key.shape[1]), 1)):
+            raise CheckpointError("its attention repeats keys in an order of its own")
+        key = new_key
         width = self._pasts[2 * layer].shape[-1]
         scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
         kernel = Kernel(query.shape[1], key.shape[1], scale, sliding_window or None, softcap or None)
@@ -126,15 +147,26 @@ class GraphCache(Cache):
         return self.attend(None, query, key, value, attn_mask, scale)[0].transpose(1, 2)
 
 
+def _is_bias(mask: Tensor | None) -> bool:
+    """Whether a mask does more than to let tokens see each other or not."""
+    if mask is None or not mask.is_floating_point():
+        return False
+    return bool(((mask != 0) & (mask > -1e9)).any())
+
+
 @contextmanager
 def attention_replaced(model: PreTrainedModel, cache: GraphCache) -> Iterator[None]:
-    """Lets all attention of `model` run through `cache` inside the block, whichever of the two ways it is called."""
+    """Lets all attention of `model` run through `cache` inside the block, whichever of the two ways it is called.
+
+    A cache that is read leaves the attention as it is, with masks of its own.
+    """
     own, direct = model.config._attn_implementation, functional.scaled_dot_product_attention
     ALL_ATTENTION_FUNCTIONS.register(NAME, cache.attend)
     try:
         if model._can_set_attn_implementation():
-            model.set_attn_implementation(NAME)
-        functional.scaled_dot_product_attention = cache.attend_directly
+            model.set_attn_implementation("eager" if cache.is_read else NAME)
+        if not cache.is_read:
+            functional.scaled_dot_product_attention = cache.attend_directly
         yield
     finally:
         functional.scaled_dot_product_attention = direct

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import inspect
 import io
+import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import onnx
 import optimum.exporters.onnx.model_configs  # noqa: F401 - registers the architectures
@@ -33,11 +34,14 @@ from pilotfish.export.traced_operators import operators_replaced
 from pilotfish.runtime.bundle import TensorNames
 from pilotfish.runtime.errors import CheckpointError
 
+logger = logging.getLogger(__name__)
+
 OPSET = 20
 NUM_NEW, NUM_PAST, CAPACITY = 5, 7, 32  # of the traced example; no number of the graph may depend on them
 RESCALED_BEYOND = ("dynamic", "longrope")  # rotary embeddings that change past the original number of positions
 
 Shape = list[int | str]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +96,29 @@ def attention_for(config: PretrainedConfig) -> str:
 
 
 def trace(model: PreTrainedModel) -> Trace:
-    """Traces `model`; `CheckpointError` names the architecture and what keeps it from the contract."""
+    """Traces `model`; `CheckpointError` names the architecture and what keeps it from the contract.
+
+    Where one node cannot do what the model's attention does, the attention is traced as it stands.
+    """
+    shape = _refusing(model, lambda: _cache_shape(model))
+    try:
+        return _refusing(model, lambda: _trace(model, *shape, keeps_attention=False))
+    except CheckpointError as refusal:
+        try:
+            traced = _refusing(model, lambda: _trace(model, *shape, keeps_attention=True))
+        except CheckpointError:
+            raise refusal from None
+        logger.warning("attention stays in single operators, which is slower: otherwise %s", refusal)
+        return traced
+
+
+def _refusing(model: PreTrainedModel, step: Callable[[], Result]) -> Result:
+    """What `step` gives; its errors become a `CheckpointError` that names the architecture."""
     refusal = f"{model.config.model_type} cannot be exported"
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about traced constants, whose correctness the gate decides by numbers
-            return _trace(model)
+            return step()
     except CheckpointError as error:
         raise CheckpointError(f"{refusal}: {error}") from error
     except Exception as error:  # model code that tracing leads astray raises anything
@@ -105,8 +126,9 @@ def trace(model: PreTrainedModel) -> Trace:
         raise CheckpointError(f"{refusal}: {reason}") from error
 
 
-def _trace(model: PreTrainedModel) -> Trace:
-    num_layers, num_kv_heads, head_dim = _cache_shape(model)
+def _trace(
+    model: PreTrainedModel, num_layers: int, num_kv_heads: int, head_dim: int, *, keeps_attention: bool
+) -> Trace:
     max_positions = _max_positions(model.config)
     names = TensorNames()
     pasts = [t.format(layer=i) for i in range(num_layers) for t in (names.past_key, names.past_value)]
@@ -117,8 +139,9 @@ def _trace(model: PreTrainedModel) -> Trace:
     file = io.BytesIO()
     patcher = _optimum_config(model).patch_model_for_export(model)
     with patcher, operators_replaced():
+        contract = _Contract(model, patcher.orig_forward, max_positions, keeps_attention)
         torch.onnx.export(
-            _Contract(model, patcher.orig_forward, max_positions).eval(),  # the exporter restores the mode it finds
+            contract.eval(),  # the exporter restores the mode that it finds
             _example(num_layers, num_kv_heads, head_dim), file,  # type: ignore[arg-type]
             input_names=inputs, output_names=[names.logits, *presents], dynamic_axes=dynamic, opset_version=OPSET,
             export_params=False, do_constant_folding=False, dynamo=False,
@@ -134,9 +157,10 @@ def _trace(model: PreTrainedModel) -> Trace:
 class _Contract(torch.nn.Module):
     """The model behind the inputs and outputs of the contract."""
 
-    def __init__(self, model: PreTrainedModel, forward: Any, max_positions: int) -> None:
+    def __init__(self, model: PreTrainedModel, forward: Any, max_positions: int, keeps_attention: bool) -> None:
         super().__init__()
         self.model, self._forward, self._max_positions = model, forward, max_positions
+        self._keeps_attention = keeps_attention
         self._takes = inspect.signature(forward).parameters
 
     def forward(
@@ -146,7 +170,7 @@ class _Contract(torch.nn.Module):
         positions = torch.arange(num_new) + (total_sequence_length.to(torch.int64) - num_new)
         # Dummy tokens behind the last real one may lie past the end of a table of positions.
         positions = positions.clamp(max=self._max_positions - 1)
-        cache = GraphCache(pasts, seqlens_k, total_sequence_length, num_new)
+        cache = GraphCache(pasts, seqlens_k, total_sequence_length, num_new, is_read=self._keeps_attention)
         arguments = {
             "position_ids": positions[None], "cache_position": positions, "past_key_values": cache,
             "use_cache": True, "logits_to_keep": logits_rows,
@@ -198,7 +222,7 @@ def _head_of(model: PreTrainedModel) -> Any:
 
 
 def _max_positions(config: PretrainedConfig) -> int:
-    count = getattr(config, "max_position_embeddings", None)
+    count = getattr(config, "max_position_embeddings", getattr(config, "seq_length", None))
     if not isinstance(count, int):
         raise CheckpointError("its configuration does not say how many positions it has")
     scaling = getattr(config, "rope_scaling", None) or {}

@@ -17,7 +17,7 @@ from pilotfish.runtime.rounds import Limits, play_round
 from pilotfish.runtime.sampling import Sampler, SamplingParams
 
 NUM_PROMPT_TOKENS, NUM_TOKENS, NUM_DRAFT_TOKENS = 20, 48, 4
-NOISES = (0.01, 0.2)  # of the copies: however much a model feels, one is right at times and one is wrong at times
+NOISES = (0.01, 1.0)  # of the copies: however much a model feels, one is right at times and one is wrong at times
 
 
 @dataclass(frozen=True, slots=True)
