@@ -35,7 +35,8 @@ REPORT = """\
   tokens make the mean. Recipes with a mean KL below {aim:g}: {near}.
 - t(n): a pass of n tokens after {past}, with the logits of all n, in ms: the median of {num_times} and, in brackets,
   the least. In each of {num_rounds} rounds every model is loaded and timed in turn. Ratios are of the least, which
-  other programs on the machine disturb least.
+  other programs on the machine disturb least. Where a median is far above its least, the machine was too busy:
+  run this again; llama.cpp, whose threads wait for each other busily, suffers most.
 """
 
 WITH_LLAMA_CPP = """\
@@ -75,14 +76,15 @@ class Result:
 
 
 def machine(num_threads: int) -> str:
-    """The processor and what of it was used."""
+    """The processor, what of it was used, and how busy it was meanwhile."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     flags = set(fields.get("flags", "").split())
     units = [name for name in ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "amx_int8") if name in flags]
     name = fields.get("model name", platform.machine())
-    return f"{name} ({', '.join(units)}), {os.cpu_count()} logical cores, {num_threads} threads used"
+    busy = f", load average of 15 minutes {os.getloadavg()[2]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"{name} ({', '.join(units)}), {os.cpu_count()} logical cores, {num_threads} threads used{busy}"
 
 
 def table(results: Sequence[Result]) -> str:
