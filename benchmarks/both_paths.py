@@ -40,10 +40,16 @@ PATHS = ("builder", "traced")
 
 
 def folder_of(gguf: Path, folder: Path) -> Path:
-    """Writes the model as a Hugging Face folder."""
+    """Writes the model as a Hugging Face folder, whose embedding is the head, as in the originals of these models.
+
+    Their GGUF files have the two in different types.
+    """
     names = {"gguf_file": gguf.name}
     AutoTokenizer.from_pretrained(gguf.parent, **names).save_pretrained(folder)
-    AutoModelForCausalLM.from_pretrained(gguf.parent, **names, dtype="float32").save_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, **names, dtype="float32")
+    model.get_input_embeddings().weight = model.get_output_embeddings().weight
+    model.config.tie_word_embeddings = True
+    model.save_pretrained(folder)
     return folder
 
 
