@@ -1,69 +1,102 @@
-"""Measures what an export costs: its peak memory, and its time against reading the source and writing the result.
+"""Measures what exports cost: peak memory, and time against reading the source and writing the result.
 
-Usage: python benchmarks/export_cost.py --target SRC [--draft SRC] [--quant RECIPE] [--draft-quant RECIPE]
+Usage: python benchmarks/export_cost.py SOURCE [SOURCE ...] [--quant int8]
 
-Runs `pilotfish export` in a process of its own, then reads the same source files and writes as many bytes as the bundle
-has with plain file operations, once into the page cache and once down to the disk (fsync).
+Each source is exported twice by `pilotfish export` in a process of its own, without and with the comparison with its
+source, which has to run the model. Then the same source file is read and as many bytes as the bundle has are written
+with plain file operations, down to the disk (fsync). Memory is what the process itself took (anonymous pages), looked
+at every 10 ms; pages of mapped files, which the system takes back when it needs them, are apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from rich.filesize import decimal
+
+from pilotfish.export.outline import outline_of_path
+from pilotfish.export.text_table import text_table
+
 BLOCK = 1 << 22
+INTERVAL_S = 0.01
+HEADINGS = (
+    "source", ">bytes", ">bundle", ">largest tensor in fp32", "compared", ">peak", ">and of files", ">seconds",
+    ">plain copy, s",
+)  # fmt: skip
 
 
-def read_and_write(sources: list[Path], num_bytes: int, output: Path, *, to_disk: bool) -> float:
-    """Seconds to read all sources and write `num_bytes`."""
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of a process, and the peaks of its own memory and of the pages of files that it had mapped, in bytes."""
+
+    seconds: float
+    anonymous: int
+    of_files: int
+
+
+def watched(command: list[str]) -> Cost:
+    """Runs a command to its end."""
+    started, peaks = time.perf_counter(), {"RssAnon": 0, "RssFile": 0}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name in peaks:
+                    peaks[name] = max(peaks[name], int(value.split()[0]) * 1024)
+            time.sleep(INTERVAL_S)
+    if process.returncode:
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}")
+    return Cost(time.perf_counter() - started, peaks["RssAnon"], peaks["RssFile"])
+
+
+def copy_seconds(source: Path, num_bytes: int, output: Path) -> float:
+    """Seconds to read the source and write `num_bytes` to the disk."""
     started = time.perf_counter()
     block = bytes(BLOCK)
-    for source in sources:
-        with source.open("rb", buffering=0) as file:
-            while block_read := file.read(BLOCK):
-                block = block_read
+    with source.open("rb", buffering=0) as file:
+        while block_read := file.read(BLOCK):
+            block = block_read
     with output.open("wb", buffering=0) as file:
         for start in range(0, num_bytes, BLOCK):
             file.write(block[: min(BLOCK, num_bytes - start)])
-        if to_disk:
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
     output.unlink()
     return time.perf_counter() - started
 
 
+def measured(source: Path, quant: str) -> list[tuple[str, ...]]:
+    """The rows of one source."""
+    config = outline_of_path(source).config
+    largest = 4 * config.hidden_size * max(config.vocab_size, config.intermediate_size)
+    rows = []
+    for options in (["--skip-verify"], []):
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
+            output = Path(scratch) / "bundle"
+            command = [sys.executable, "-c", "from pilotfish.runtime.cli import main; main()", "export"]
+            cost = watched([*command, "--target", str(source), "--quant", quant, "-o", str(output), *options])
+            num_bytes = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
+            plain = copy_seconds(source, num_bytes, Path(scratch) / "plain")
+        sizes = (decimal(size) for size in (source.stat().st_size, num_bytes, largest))
+        peaks = (decimal(cost.anonymous), decimal(cost.of_files))
+        compared = "no" if options else "yes"
+        rows.append((source.stem, *sizes, compared, *peaks, f"{cost.seconds:.1f}", f"{plain:.1f}"))
+    return rows
+
+
 def main() -> None:
-    """Runs the measurement."""
+    """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--draft", type=Path)
+    parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("--quant", default="int8")
-    parser.add_argument("--draft-quant", default="int4")
     arguments = parser.parse_args()
-    sources = [path for path in (arguments.target, arguments.draft) if path]
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
-        output = Path(scratch) / "bundle"
-        command = [sys.executable, "-c", "from pilotfish.runtime.cli import main; main()", "export"]
-        command += ["--target", str(arguments.target), "--quant", arguments.quant, "-o", str(output)]
-        if arguments.draft:
-            command += ["--draft", str(arguments.draft), "--draft-quant", arguments.draft_quant]
-        started = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        export_s = time.perf_counter() - started
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        num_bytes = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
-        plain = {to_disk: read_and_write(sources, num_bytes, Path(scratch) / "plain", to_disk=to_disk)
-                 for to_disk in (False, True)}  # fmt: skip
-    read = sum(path.stat().st_size for path in sources)
-    print(f"read {read / 1e9:.2f} GB, wrote {num_bytes / 1e9:.2f} GB, peak resident memory {peak / 1e9:.2f} GB")
-    print(f"export {export_s:.1f} s; plain read and write {plain[False]:.1f} s into the page cache (ratio "
-          f"{export_s / plain[False]:.1f}), {plain[True]:.1f} s down to the disk "
-          f"(ratio {export_s / plain[True]:.1f})")  # fmt: skip
+    print(text_table(HEADINGS, [row for source in arguments.sources for row in measured(source, arguments.quant)]))
 
 
 if __name__ == "__main__":
