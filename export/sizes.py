@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from pilotfish.export.graph import PADDING_POSITIONS
-from pilotfish.export.outline import Outline
+from pilotfish.export.outline import AnyOutline, Outline, TracedOutline
 from pilotfish.export.quantize import Layout, Recipe
 from pilotfish.export.weight_file import ALIGNMENT, INLINE_BYTES
 from pilotfish.runtime.decoder import MAX_WIDTH
@@ -24,14 +24,14 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """What one model takes. `data_bytes` is the exact size of its `model.onnx.data`."""
+    """What one model takes."""
 
-    outline: Outline
+    outline: AnyOutline
     recipe: Recipe
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the data file, alignment included."""
+        """Bytes of `model.onnx.data`, alignment included: exact with a builder, nearly so for a traced model."""
         position = 0
         for num_bytes in _stored(self.outline, self.recipe):
             position += -position % ALIGNMENT + num_bytes
@@ -77,8 +77,23 @@ class ExportSize:
         return wanted
 
 
-def _stored(outline: Outline, recipe: Recipe) -> Iterator[int]:
-    """Bytes of each tensor of the data file, in the order in which they are written."""
+def _stored(outline: AnyOutline, recipe: Recipe) -> Iterator[int]:
+    """Bytes of each tensor of the data file."""
+    if isinstance(outline, TracedOutline):
+        yield from _traced(outline, recipe)
+    else:
+        yield from _built(outline, recipe)
+
+
+def _traced(outline: TracedOutline, recipe: Recipe) -> Iterator[int]:
+    for matrix in outline.matrices:
+        yield from _section(recipe.layout(), matrix.num_rows, matrix.num_columns, matrix.has_bias)
+    for num_elements in outline.floats:
+        yield from _added(num_elements * FLOAT_BYTES)
+
+
+def _built(outline: Outline, recipe: Recipe) -> Iterator[int]:
+    """In the order in which they are written."""
     config = outline.config
     table = (config.max_positions + PADDING_POSITIONS) * config.rope.width // 2
     yield from _added(table * FLOAT_BYTES)
@@ -118,11 +133,16 @@ def _matrix(
     for key, group in groupby(parts, layout):
         section = tuple(group)
         num_rows = sum(rows for _, rows in section)
-        yield from key.tensor_bytes(num_rows, num_columns)
-        if key.kind == "rows":  # their zero points
-            yield from _added(num_rows)
-        if any((stem, layer) in outline.biased for stem, _ in section):
-            yield from _added(num_rows * FLOAT_BYTES)
+        has_bias = any((stem, layer) in outline.biased for stem, _ in section)
+        yield from _section(key, num_rows, num_columns, has_bias)
+
+
+def _section(layout: Layout, num_rows: int, num_columns: int, has_bias: bool) -> Iterator[int]:
+    yield from layout.tensor_bytes(num_rows, num_columns)
+    if layout.kind == "rows":  # their zero points
+        yield from _added(num_rows)
+    if has_bias:
+        yield from _added(num_rows * FLOAT_BYTES)
 
 
 def _added(num_bytes: int) -> Iterator[int]:

@@ -52,14 +52,20 @@ class Trace:
     max_positions: int
 
 
-def load_model(folder: Path) -> PreTrainedModel:
-    """The model in float32; `CheckpointError` if it is no causal language model with safetensors weights."""
+def read_config(folder: Path) -> PretrainedConfig:
+    """The model's configuration; `CheckpointError` if transformers cannot read it or its weights are quantized."""
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder}: transformers cannot read config.json ({_first_line(error)})") from error
     if getattr(config, "quantization_config", None):
         raise CheckpointError(f"{folder}: the weights are quantized (quantization_config); give the original model")
+    return cast(PretrainedConfig, config)
+
+
+def load_model(folder: Path) -> PreTrainedModel:
+    """The model in float32; `CheckpointError` if it is no causal language model with safetensors weights."""
+    config = read_config(folder)
     attention = attention_for(config)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -105,8 +111,8 @@ def trace(model: PreTrainedModel) -> Trace:
 
 
 def _trace(model: PreTrainedModel) -> Trace:
-    num_layers, num_kv_heads, head_dim = _cache_shape(model)
-    max_positions = _max_positions(model.config)
+    num_layers, num_kv_heads, head_dim = cache_shape(model)
+    max_positions = max_positions_of(model.config)
     names = TensorNames()
     pasts = [t.format(layer=i) for i in range(num_layers) for t in (names.past_key, names.past_value)]
     presents = [t.format(layer=i) for i in range(num_layers) for t in (names.present_key, names.present_value)]
@@ -176,7 +182,7 @@ class _Contract(torch.nn.Module):
             hook.remove()
 
 
-def _cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:
+def cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:
     """(number of layers, kv heads, head size rounded up to what the kernel needs), from what the model caches."""
     output = model(torch.zeros((1, 2), dtype=torch.int64), use_cache=True)
     try:
@@ -195,7 +201,8 @@ def _head_of(model: PreTrainedModel) -> Any:
     return model.get_output_embeddings()  # type: ignore[no-untyped-call]
 
 
-def _max_positions(config: PretrainedConfig) -> int:
+def max_positions_of(config: PretrainedConfig) -> int:
+    """Positions that the model's embeddings of them allow; `CheckpointError` if the configuration does not say."""
     count = getattr(config, "max_position_embeddings", None)
     if not isinstance(count, int):
         raise CheckpointError("its configuration does not say how many positions it has")
