@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from pilotfish.export.genai import write_genai
 from pilotfish.export.heads import add_heads
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.parity import check, measure_model
@@ -43,12 +44,14 @@ def write_bundle(
     progress: Progress = lambda what, done, total: None,
     *,
     verify: bool = True,
+    genai: bool = False,
 ) -> Path:
     """Exports a target and, if there is one, its draft into the new folder `output`, and returns it.
 
-    Each graph is compared with its source, unless `verify` is false; the manifest says either. Raises `PairingError` if
-    the two do not share a vocabulary, `OptionError` if `output` is there already, `ParityError` if a graph is too far
-    from its source, and `StorageError` if the folder cannot be written or the disk is full; then nothing is left.
+    Each graph is compared with its source, unless `verify` is false; the manifest says either. With `genai`,
+    onnxruntime-genai can run the models too. Raises `PairingError` if the two do not share a vocabulary, `OptionError`
+    if `output` is there already, `ParityError` if a graph is too far from its source, and `StorageError` if the folder
+    cannot be written or the disk is full; then nothing is left.
     """
     if verify:  # what that needs is better missed now than after minutes of work
         import_onnxruntime()
@@ -64,6 +67,8 @@ def write_bundle(
     num_bytes = len(target.tokenizer.tokenizer_json.encode()) + sum(source.num_bytes for source in models.values())
     with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
         manifest = _write_files(folder, models, texts, masked_ids, progress)
+        if genai:
+            manifest = _with_genai(folder, manifest, texts)
         _write_manifest(folder, manifest)
         reports = {
             role: _verified(folder, role, source, progress) if verify else ParityReport(verified=False)
@@ -112,6 +117,12 @@ def _write_files(
         files=_file_entries(folder, files),
         masked_draft_ids=masked_ids,
     )
+
+
+def _with_genai(folder: Path, manifest: Manifest, texts: Sequence[str | None]) -> Manifest:
+    write_genai(folder, manifest, texts)
+    known = {name: entry.sha256 for name, entry in manifest.files.items()}
+    return replace(manifest, files=_file_entries(folder, known))
 
 
 def _verified(folder: Path, role: str, source: Source, progress: Progress) -> ParityReport:

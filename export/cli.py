@@ -56,6 +56,7 @@ def export(
     dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
     context: Annotated[int | None, typer.Option(help="With --dry-run: context length in tokens.")] = None,
     skip_verify: Annotated[bool, typer.Option("--skip-verify", help="Do not compare with the source.")] = False,
+    genai: Annotated[bool, typer.Option("--genai", help="Add the files that onnxruntime-genai needs.")] = False,
 ) -> None:
     """Turns a target, and a draft if there is one, into a bundle."""
     need_export_extra()
@@ -95,7 +96,7 @@ def export(
             return resources.enter_context(closing(open_source(path, recipe)))
 
         sources = source(target, "target"), source(draft, "draft") if draft else None
-        write_bundle(*sources, output, progress.weights, verify=not skip_verify)
+        write_bundle(*sources, output, progress.weights, verify=not skip_verify, genai=genai)
     for text in explanations:
         print(text, file=sys.stderr)  # noqa: T201
     for role, model in load_bundle(output).manifest.models.items():

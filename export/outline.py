@@ -16,8 +16,9 @@ from pilotfish.export.graph import vocabulary_matrices
 from pilotfish.export.llama import WEIGHT_NAMES, DecoderConfig
 from pilotfish.export.quantize import Layout
 from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder
+from pilotfish.export.traced import require_tracing
 from pilotfish.runtime.catalog import load_catalog
-from pilotfish.runtime.errors import OptionError
+from pilotfish.runtime.errors import OptionError, UnsupportedModelError
 
 INDEX = "model.safetensors.index.json"
 
@@ -50,6 +51,49 @@ class Outline:
         return config.num_layers * layer + vocabulary * (1 if self.is_tied else 2)
 
 
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What the caches of a model look like, and how many positions it has."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    max_positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixShape:
+    """A matrix as the export stores it, with what is merged into it."""
+
+    num_rows: int
+    num_columns: int
+    has_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TracedOutline:
+    """A model without a builder, without its weights.
+
+    `matrices` are those that a recipe changes, `floats` the numbers of elements of the other weights. `path` is as in
+    `Outline`.
+    """
+
+    name: str
+    config: CacheShape
+    tokenizer: TokenizerFiles
+    matrices: tuple[MatrixShape, ...]
+    floats: tuple[int, ...]
+    path: Path | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """Elements of all weights but the biases; a tied head counts once."""
+        return sum(self.floats) + sum(matrix.num_rows * matrix.num_columns for matrix in self.matrices)
+
+
+AnyOutline = Outline | TracedOutline
+
+
 def outline_of(checkpoint: Checkpoint) -> Outline:
     """The outline of an open model. Compares a few rows of embedding and head, and reads no other weight."""
     config = checkpoint.config
@@ -67,13 +111,20 @@ def outline_of(checkpoint: Checkpoint) -> Outline:
     )
 
 
-def outline_of_path(path: Path) -> Outline:
-    """The outline of a GGUF file or a Hugging Face folder; `CheckpointError` if it cannot be read."""
-    with open_checkpoint(path) as checkpoint:
-        return outline_of(checkpoint)
+def outline_of_path(path: Path) -> AnyOutline:
+    """The outline of a GGUF file or a Hugging Face folder.
+
+    `CheckpointError` if it cannot be read, `OptionError` if it is to be traced and the packages for that are missing.
+    """
+    try:
+        with open_checkpoint(path) as checkpoint:
+            return outline_of(checkpoint)
+    except UnsupportedModelError as error:
+        require_tracing(path, error)
+        return _traced(path.name, path, path)
 
 
-def find_outline(text: str, directory: Path, *, hub_endpoint: str | None = None) -> Outline:
+def find_outline(text: str, directory: Path, *, hub_endpoint: str | None = None) -> AnyOutline:
     """The outline of what `text` means to `export`: a path, a catalog name, or a hub id. Fetches no weights.
 
     What was downloaded to `directory` before is used. Raises `OptionError` for a catalog model that is not there yet,
@@ -97,21 +148,25 @@ def find_outline(text: str, directory: Path, *, hub_endpoint: str | None = None)
     return outline_of_path(resolve_source(text, directory))  # which knows best what to say of such a text
 
 
-def _outline_from_hub(repo_id: str, endpoint: str | None) -> Outline:
+def _outline_from_hub(repo_id: str, endpoint: str | None) -> AnyOutline:
     repository = hub.find_repository(repo_id, endpoint=endpoint)
     with tempfile.TemporaryDirectory(prefix="pilotfish-") as work:
         folder = hub.fetch_model_folder(repository, Path(work), with_weights=False, endpoint=endpoint)
         return outline_without_weights(repo_id, folder)
 
 
-def outline_without_weights(name: str, folder: Path) -> Outline:
+def outline_without_weights(name: str, folder: Path) -> AnyOutline:
     """The outline that a Hugging Face folder gives whose weights are not there.
 
     Whether the head is tied is then what `config.json` says, or else the index of the weights; without either it counts
     as untied, so that a size comes out too large rather than too small.
     """
     values = read_json(folder / "config.json")
-    config = config_from_hugging_face(values)
+    try:
+        config = config_from_hugging_face(values)
+    except UnsupportedModelError as error:
+        require_tracing(folder, error)
+        return _traced(name, folder, None)
     biased = config.biased or frozenset()
     return Outline(
         name=name,
@@ -120,6 +175,12 @@ def outline_without_weights(name: str, folder: Path) -> Outline:
         is_tied=_is_tied(values, folder / INDEX),
         biased=frozenset(place for place in _places(config) if place[0] in biased),
     )
+
+
+def _traced(name: str, folder: Path, path: Path | None) -> TracedOutline:
+    from pilotfish.export.traced_outline import outline_traced  # imports PyTorch
+
+    return outline_traced(name, folder, path)
 
 
 def _is_tied(values: Mapping[str, Any], index: Path) -> bool:

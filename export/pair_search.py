@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.export.inventory import take_inventory
-from pilotfish.export.outline import Outline, find_outline
+from pilotfish.export.outline import AnyOutline, find_outline
 from pilotfish.export.pairing import VocabularyMatch, check_pair, compare_vocabularies, vocabulary_of
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.sizes import ModelSize
@@ -23,7 +23,7 @@ class Candidate:
     """
 
     source: str
-    outline: Outline | None = None
+    outline: AnyOutline | None = None
     match: VocabularyMatch | None = None
     fault: str = ""
     ratio: float = 0.0
@@ -51,7 +51,7 @@ class Candidate:
         return f"fits: {self.match.num_shared} token ids shared{masked}{note}"
 
 
-def find_drafts(target: Outline, sources: Iterable[str], downloads: Path, recipe: Recipe) -> list[Candidate]:
+def find_drafts(target: AnyOutline, sources: Iterable[str], downloads: Path, recipe: Recipe) -> list[Candidate]:
     """The models of `sources` beside the target: those that fit first, the smaller the earlier.
 
     Fetches no weights. A model that cannot be looked at is listed with the reason, never an error.
@@ -87,7 +87,9 @@ def models_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix == ".gguf" or (path / "config.json").is_file())
 
 
-def _look_at(target: Outline, texts: Sequence[str | None], source: str, downloads: Path, recipe: Recipe) -> Candidate:
+def _look_at(
+    target: AnyOutline, texts: Sequence[str | None], source: str, downloads: Path, recipe: Recipe
+) -> Candidate:
     try:
         outline = find_outline(source, downloads)
         draft_texts = vocabulary_of(outline.tokenizer.tokenizer_json)
@@ -102,7 +104,7 @@ def _look_at(target: Outline, texts: Sequence[str | None], source: str, download
     return Candidate(source, outline, match, fault, ratio, ModelSize(outline, recipe).data_bytes)
 
 
-def _is_same_file(outline: Outline, target: Outline) -> bool:
+def _is_same_file(outline: AnyOutline, target: AnyOutline) -> bool:
     if outline.path is None or target.path is None:
         return outline.name == target.name
     return outline.path.resolve() == target.path.resolve()

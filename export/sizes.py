@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from pilotfish.export.graph import PADDING_POSITIONS
-from pilotfish.export.outline import Outline
+from pilotfish.export.outline import AnyOutline, Outline, TracedOutline
 from pilotfish.export.quantize import FLOAT_BYTES, Layout, Recipe
 from pilotfish.export.weight_file import ALIGNMENT, INLINE_BYTES
 from pilotfish.runtime.decoder import MAX_WIDTH
@@ -23,14 +23,14 @@ GRAPH_BYTES = 2 << 20  # room for one model.onnx, which takes a few kilobytes a 
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """What one model takes. `data_bytes` is the exact size of its `model.onnx.data`."""
+    """What one model takes."""
 
-    outline: Outline
+    outline: AnyOutline
     recipe: Recipe
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the data file, alignment included."""
+        """Bytes of `model.onnx.data`, alignment included: exact with a builder, nearly so for a traced model."""
         position = 0
         for num_bytes in _stored(self.outline, self.recipe):
             position += -position % ALIGNMENT + num_bytes
@@ -76,8 +76,23 @@ class ExportSize:
         return wanted
 
 
-def _stored(outline: Outline, recipe: Recipe) -> Iterator[int]:
-    """Bytes of each tensor of the data file, in the order in which they are written."""
+def _stored(outline: AnyOutline, recipe: Recipe) -> Iterator[int]:
+    """Bytes of each tensor of the data file."""
+    if isinstance(outline, TracedOutline):
+        yield from _traced(outline, recipe)
+    else:
+        yield from _built(outline, recipe)
+
+
+def _traced(outline: TracedOutline, recipe: Recipe) -> Iterator[int]:
+    for matrix in outline.matrices:
+        yield from _section(recipe.layout(), matrix.num_rows, matrix.num_columns, matrix.has_bias)
+    for num_elements in outline.floats:
+        yield from _added(num_elements * FLOAT_BYTES["float32"])
+
+
+def _built(outline: Outline, recipe: Recipe) -> Iterator[int]:
+    """In the order in which they are written."""
     config, float_bytes = outline.config, FLOAT_BYTES[recipe.floats]
     table = (config.max_positions + PADDING_POSITIONS) * config.rope.width // 2
     yield from _added(table * float_bytes)
@@ -114,11 +129,16 @@ def _matrix(
     for key, group in groupby(parts, layout):
         section = tuple(group)
         num_rows = sum(rows for _, rows in section)
-        yield from key.tensor_bytes(num_rows, num_columns)
-        if key.kind == "rows":  # their zero points
-            yield from _added(num_rows)
-        if any((stem, layer) in outline.biased for stem, _ in section):
-            yield from _added(num_rows * key.float_bytes)
+        has_bias = any((stem, layer) in outline.biased for stem, _ in section)
+        yield from _section(key, num_rows, num_columns, has_bias)
+
+
+def _section(layout: Layout, num_rows: int, num_columns: int, has_bias: bool) -> Iterator[int]:
+    yield from layout.tensor_bytes(num_rows, num_columns)
+    if layout.kind == "rows":  # their zero points
+        yield from _added(num_rows)
+    if has_bias:
+        yield from _added(num_rows * layout.float_bytes)
 
 
 def _added(num_bytes: int) -> Iterator[int]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,18 +10,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pilotfish.export.checkpoint import Checkpoint, open_checkpoint, open_safetensors
+from pilotfish.export.checkpoint import Checkpoint, open_checkpoint
 from pilotfish.export.graph import build_decoder
-from pilotfish.export.outline import outline_of
-from pilotfish.export.quantize import FLOAT_BYTES, Recipe
+from pilotfish.export.outline import outline_of, outline_of_path
+from pilotfish.export.quantize import Recipe
 from pilotfish.export.reference import reference_logits
 from pilotfish.export.sizes import GRAPH_BYTES, ModelSize
-from pilotfish.export.tokenizer_files import TokenizerFiles, tokenizer_from_folder
-from pilotfish.export.traced import need_torch_extra, write_traced
-from pilotfish.export.weight_file import ALIGNMENT
+from pilotfish.export.tokenizer_files import TokenizerFiles
+from pilotfish.export.traced import require_float32, require_tracing, write_traced
 from pilotfish.export.weights import Progress
 from pilotfish.runtime.bundle import ModelEntry
-from pilotfish.runtime.errors import OptionError, UnsupportedModelError
+from pilotfish.runtime.errors import UnsupportedModelError
 
 Floats = NDArray[np.float32]
 
@@ -166,26 +163,12 @@ def open_source(path: Path, recipe: Recipe) -> Source:
     try:
         return BuiltSource(open_checkpoint(path), recipe)
     except UnsupportedModelError as error:
-        if not path.is_dir():
-            raise
-        if recipe.floats != "float32":
-            raise OptionError(
-                f"{path} has no builder ({error}), and a traced model computes in float32; choose another recipe than "
-                f"{recipe}, such as fp32, int8 or int4"
-            ) from error
-        try:
-            need_torch_extra()
-        except OptionError as missing:
-            raise OptionError(f"{path} has no builder ({error}); {missing}") from error
+        require_tracing(path, error)
+        require_float32(path, recipe)
         return _traced_source(path, recipe)
 
 
 def _traced_source(path: Path, recipe: Recipe) -> TracedSource:
-    with ExitStack() as resources:
-        shapes = [tensor.shape for tensor in open_safetensors(path, resources).values()]
-    num_weights = sum(math.prod(shape) for shape in shapes if len(shape) > 1)
-    layout = recipe.layout()
-    # What is no matrix stays in float32.
-    sizes = [sum(layout.tensor_bytes(*s)) if len(s) == 2 else FLOAT_BYTES["float32"] * math.prod(s) for s in shapes]
-    num_bytes = sum(size + ALIGNMENT for size in sizes) + GRAPH_BYTES
-    return TracedSource(path, recipe, tokenizer_from_folder(path), num_weights, num_bytes)
+    outline = outline_of_path(path)
+    num_bytes = ModelSize(outline, recipe).data_bytes + GRAPH_BYTES
+    return TracedSource(path, recipe, outline.tokenizer, outline.num_parameters, num_bytes)

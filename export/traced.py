@@ -15,7 +15,7 @@ from pilotfish.export.quantize import Recipe
 from pilotfish.export.weight_file import WeightFile
 from pilotfish.export.weights import Progress, WeightWriter
 from pilotfish.runtime.bundle import ModelEntry
-from pilotfish.runtime.errors import CheckpointError, OptionError
+from pilotfish.runtime.errors import CheckpointError, OptionError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from pilotfish.export.traced_gate import Reference
@@ -40,6 +40,28 @@ def write_traced(
     gc.collect()  # the model goes before its graph is opened
     check_bundle(directory / entry.graph, entry, reference)
     return digest, entry
+
+
+def require_tracing(path: Path, reason: UnsupportedModelError) -> None:
+    """Returns if a model that has no builder, for the `reason` given, can be traced.
+
+    Raises `reason` for what is no folder, and `OptionError` if the extra is missing.
+    """
+    if not path.is_dir():
+        raise reason
+    try:
+        need_torch_extra()
+    except OptionError as missing:
+        raise OptionError(f"{path} has no builder ({reason}); {missing}") from reason
+
+
+def require_float32(path: Path, recipe: Recipe) -> None:
+    """`OptionError` if the recipe of a model that is to be traced computes with other floats than the trace does."""
+    if recipe.floats != "float32":
+        raise OptionError(
+            f"{path} has no builder, and a traced model computes in float32; "
+            f"choose another recipe than {recipe}, such as fp32, int8 or int4"
+        )
 
 
 def need_torch_extra() -> None:

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from optimum.exporters.onnx.config import TextDecoderOnnxConfig
+from optimum.exporters.onnx.model_patcher import ModelPatcher
 from optimum.exporters.tasks import TasksManager
 from optimum.utils import NormalizedTextConfig
 from torch import Tensor
@@ -57,14 +58,20 @@ class Trace:
     max_positions: int
 
 
-def load_model(folder: Path) -> PreTrainedModel:
-    """The model in float32; `CheckpointError` if it is no causal language model with safetensors weights."""
+def read_config(folder: Path) -> PretrainedConfig:
+    """The model's configuration; `CheckpointError` if transformers cannot read it or its weights are quantized."""
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder}: transformers cannot read config.json ({_first_line(error)})") from error
     if getattr(config, "quantization_config", None):
         raise CheckpointError(f"{folder}: the weights are quantized (quantization_config); give the original model")
+    return cast(PretrainedConfig, config)
+
+
+def load_model(folder: Path) -> PreTrainedModel:
+    """The model in float32; `CheckpointError` if it is no causal language model with safetensors weights."""
+    config = read_config(folder)
     attention = attention_for(config)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -100,7 +107,7 @@ def trace(model: PreTrainedModel) -> Trace:
 
     Where one node cannot do what the model's attention does, the attention is traced as it stands.
     """
-    shape = _refusing(model, lambda: _cache_shape(model))
+    shape = _refusing(model, lambda: cache_shape(model))
     try:
         return _refusing(model, lambda: _trace(model, *shape, keeps_attention=False))
     except CheckpointError as refusal:
@@ -129,7 +136,7 @@ def _refusing(model: PreTrainedModel, step: Callable[[], Result]) -> Result:
 def _trace(
     model: PreTrainedModel, num_layers: int, num_kv_heads: int, head_dim: int, *, keeps_attention: bool
 ) -> Trace:
-    max_positions = _max_positions(model.config)
+    max_positions = max_positions_of(model.config)
     names = TensorNames()
     pasts = [t.format(layer=i) for i in range(num_layers) for t in (names.past_key, names.past_value)]
     presents = [t.format(layer=i) for i in range(num_layers) for t in (names.present_key, names.present_value)]
@@ -202,7 +209,7 @@ class _Contract(torch.nn.Module):
             hook.remove()
 
 
-def _cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:
+def cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:
     """(number of layers, kv heads, head size rounded up to what the kernel needs), from what the model caches."""
     output = model(torch.zeros((1, 2), dtype=torch.int64), use_cache=True)
     try:
@@ -217,11 +224,17 @@ def _cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:
     return len(shapes) // 2, num_kv_heads.pop(), -(-head_dim // 8) * 8
 
 
+def multiplies_experts_at_once(model: PreTrainedModel) -> bool:
+    """Whether stacked experts stay one tensor in the trace: optimum patches an architecture's own code to that end."""
+    return type(_optimum_config(model))._MODEL_PATCHER is not ModelPatcher
+
+
 def _head_of(model: PreTrainedModel) -> Any:
     return model.get_output_embeddings()  # type: ignore[no-untyped-call]
 
 
-def _max_positions(config: PretrainedConfig) -> int:
+def max_positions_of(config: PretrainedConfig) -> int:
+    """Positions that the model's embeddings of them allow; `CheckpointError` if the configuration does not say."""
     count = getattr(config, "max_position_embeddings", getattr(config, "seq_length", None))
     if not isinstance(count, int):
         raise CheckpointError("its configuration does not say how many positions it has")

@@ -26,9 +26,8 @@ from pilotfish.runtime.cli import run
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.errors import CheckpointError, OptionError
 from pilotfish.runtime.generation import GenerationOptions
-from support.checkpoint_files import OPTIONS, write_folder, write_gguf
+from support.checkpoint_files import OPTIONS, write_folder, write_gguf, write_pretrained
 from support.speculation import assert_it_drafts_for_itself
-from support.tiny_models import TEMPLATE, tiny_tokenizer
 from support.traced_models import ARCHITECTURES, Attempt, attempt, documented, exported, tiny_model
 
 REQUIRED = {
@@ -252,19 +251,11 @@ def logits(entry, graph_path: Path) -> np.ndarray:
         return decoder.forward(IDS, len(IDS)).copy()
 
 
-def write_model(name: str, folder: Path) -> Path:
-    """A tiny model with a tokenizer beside it."""
-    tiny_model(name).save_pretrained(folder)
-    (folder / "tokenizer.json").write_text(tiny_tokenizer().tokenizer_json)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|end|>"}))
-    return folder
-
-
 @needs_optimum
 @pytest.mark.parametrize("name", ["gpt2", "cohere", "gemma3_text", "falcon"])
 def test_a_command_exports_an_architecture_that_drafts_for_itself(name: str, tmp_path: Path, capsys):
     """From the command to the output: as its own draft everything is accepted, and a coarser copy changes nothing."""
-    model, bundles = str(write_model(name, tmp_path / "model")), {}
+    model, bundles = str(write_pretrained(tiny_model(name), tmp_path / "model")), {}
     for draft_recipe in ("fp32", "int8"):
         bundles[draft_recipe] = tmp_path / draft_recipe
         arguments = ["--target", model, "--draft", model, "--quant", "fp32", "--draft-quant", draft_recipe]
@@ -302,7 +293,7 @@ def test_a_gguf_without_a_builder_is_refused_by_name(tmp_path: Path):
 @pytest.mark.parametrize("recipe", ["fp32", "int8", "int4", "w8a8", "w8a16"])
 @pytest.mark.parametrize("name", ["gpt2", "gemma3_text", "glm4_moe"])
 def test_the_room_for_a_traced_model_holds_what_is_written(name: str, recipe: str, tmp_path: Path):
-    source = open_source(write_model(name, tmp_path / "model"), parse_recipe(recipe))
+    source = open_source(write_pretrained(tiny_model(name), tmp_path / "model"), parse_recipe(recipe))
     (tmp_path / "target").mkdir()
     source.write(tmp_path / "target", lambda num_weights: None)
     assert sum(path.stat().st_size for path in (tmp_path / "target").iterdir()) <= source.num_bytes

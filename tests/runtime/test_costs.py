@@ -104,7 +104,7 @@ def test_measured_costs_are_medians_of_forwards_after_the_first(target: Decoder,
     now, calls = [0.0], list[int]()
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
-    def forward(token_ids: list[int], num_logits: int) -> None:
+    def forward(token_ids: list[int], num_logits: int, num_largest: int) -> None:
         calls.append(len(token_ids))
         turn = calls.count(len(token_ids))
         now[0] += len(token_ids) * {1: 50.0, 2: 1.0, 3: 9.0}.get(turn, 2.0)

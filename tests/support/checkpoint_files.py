@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import gguf
 import numpy as np
@@ -13,6 +14,9 @@ from tokenizers import Tokenizer
 
 from pilotfish.export.llama import WEIGHT_NAMES
 from support.tiny_models import CONFIG, TEMPLATE, tiny_tokenizer, tiny_weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 OPTIONS = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
@@ -32,8 +36,7 @@ def write_folder(
     """A Hugging Face folder in two shards; `options` are those of `config.json`."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(options))
-    (folder / "tokenizer.json").write_text(tiny_tokenizer().tokenizer_json)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|end|>"}))
+    _write_tokenizer(folder)
     tensors = {
         f"{WEIGHT_NAMES[stem][1].format(layer=layer)}.{part}": array.astype(dtype)
         for (stem, layer, part), array in (weights or tiny_weights(CONFIG)).items()
@@ -45,6 +48,18 @@ def write_folder(
     index = {"weight_map": {name: shard for shard, members in shards.items() for name in members}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return folder
+
+
+def write_pretrained(model: PreTrainedModel, folder: Path) -> Path:
+    """A Hugging Face folder of a model that transformers has in memory."""
+    model.save_pretrained(folder)
+    _write_tokenizer(folder)
+    return folder
+
+
+def _write_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text(tiny_tokenizer().tokenizer_json)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|end|>"}))
 
 
 def write_gguf(
