@@ -47,9 +47,9 @@ def main() -> None:
                         arguments.max_tokens, sampling, draft, num_draft_tokens=arguments.num_draft_tokens
                     )
 
-                expected, alone = common.run(engine, prompt["text"], options("seed", "off"))
+                expected, alone = common.run(engine, prompt.text, options("seed", "off"))
                 for rule in RULES:
-                    tokens, found = common.run(engine, prompt["text"], options(rule, draft))
+                    tokens, found = common.run(engine, prompt.text, options(rule, draft))
                     stats[rule].append(found)
                     ratios[rule].append(found.tokens_per_s / alone.tokens_per_s)
                     num_equal += rule == "seed" and tokens == expected

@@ -29,12 +29,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pilotfish.export.parity import MAX_TOKENS, divergences
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import open_source
-from pilotfish.export.text_table import text_table
 from pilotfish.export.traced import write_traced
 from pilotfish.export.traced_gate import eager_logits
 from pilotfish.export.traced_model import load_model
 from pilotfish.runtime.bundle import ModelEntry, TensorNames
 from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
+from pilotfish.runtime.text_table import text_table
 
 PATHS = ("builder", "traced")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-
 from pilotfish.runtime import Engine, GenerationOptions, Stats
+from pilotfish.runtime.bench.prompts import Prompt, shipped_prompts
 
 
-def prompts() -> list[dict[str, str]]:
-    """All prompts in the order of the file, each with `kind` and `text`."""
-    found: list[dict[str, str]] = tomllib.loads((Path(__file__).parent / "prompts.toml").read_text())["prompt"]
-    return found
+def prompts() -> list[Prompt]:
+    """The short ones that ship with the project, in the order of the file."""
+    return [prompt for prompt in shipped_prompts() if prompt.length == "short"]
 
 
 def run(engine: Engine, text: str, options: GenerationOptions) -> tuple[list[int], Stats]:

@@ -27,6 +27,7 @@ import onnx
 
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import Engine, GenerationOptions, SamplingParams, Stats
+from pilotfish.runtime.bench.prompts import Prompt
 from pilotfish.runtime.bundle import MANIFEST
 
 Arm = tuple[str, int]  # draft and number of drafted tokens
@@ -75,8 +76,8 @@ def main() -> None:
     parser.add_argument("--hopeless", action="store_true")
     arguments = parser.parse_args()
     prompts = common.prompts()
-    kinds = [kind for kind in arguments.kinds.split(",") if kind] or list(dict.fromkeys(p["kind"] for p in prompts))
-    prompts = [prompt for prompt in prompts if prompt["kind"] in kinds]
+    kinds = [kind for kind in arguments.kinds.split(",") if kind] or list(dict.fromkeys(p.kind for p in prompts))
+    prompts = [prompt for prompt in prompts if prompt.kind in kinds]
     if arguments.hopeless:
         with hopeless(arguments.bundle) as bundle, pilotfish.load(bundle) as engine:
             compare(engine, arguments, kinds, prompts)
@@ -85,7 +86,7 @@ def main() -> None:
             compare(engine, arguments, kinds, prompts)
 
 
-def compare(engine: Engine, arguments: argparse.Namespace, kinds: list[str], prompts: list[dict[str, str]]) -> None:
+def compare(engine: Engine, arguments: argparse.Namespace, kinds: list[str], prompts: list[Prompt]) -> None:
     """Runs all arms on all prompts and prints the table."""
     arms: list[Arm] = [ALONE, ("lookup", 4), AUTO]
     if engine.bundle.manifest.draft is not None:
@@ -101,11 +102,11 @@ def compare(engine: Engine, arguments: argparse.Namespace, kinds: list[str], pro
         outputs = {}
         for arm in order:
             options = GenerationOptions(arguments.max_tokens, sampling, draft=arm[0], num_draft_tokens=arm[1])
-            outputs[arm], stats = common.run(engine, prompt["text"], options)
-            seconds[prompt["kind"], arm].append(seconds_a_token(stats))
+            outputs[arm], stats = common.run(engine, prompt.text, options)
+            seconds[prompt.kind, arm].append(seconds_a_token(stats))
             if arm == AUTO:
                 rates.append(stats.acceptance_rate)
-                reasons[prompt["kind"]] = stats.speculation
+                reasons[prompt.kind] = stats.speculation
                 overheads.append(stats.host_s / stats.num_rounds)
         num_compared += len(arms) - 1
         num_equal += sum(outputs[arm] == outputs[ALONE] for arm in arms) - 1

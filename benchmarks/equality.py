@@ -35,11 +35,11 @@ def main() -> None:
             ways += [("model", number) for number in range(1, arguments.most + 1)]
         plain, equal, stats = [], dict.fromkeys(ways, 0), {way: [] for way in ways}
         for prompt in prompts:
-            expected, alone = common.run(engine, prompt["text"], GenerationOptions(arguments.max_tokens, draft="off"))
+            expected, alone = common.run(engine, prompt.text, GenerationOptions(arguments.max_tokens, draft="off"))
             plain.append(alone)
             for draft, number in ways:
                 options = GenerationOptions(arguments.max_tokens, draft=draft, num_draft_tokens=number)
-                tokens, stat = common.run(engine, prompt["text"], options)
+                tokens, stat = common.run(engine, prompt.text, options)
                 equal[draft, number] += tokens == expected
                 stats[draft, number].append(stat)
     print(f"{arguments.bundle.name}, {len(prompts)} prompts, {arguments.max_tokens} tokens, greedy")

@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from pilotfish.export.outline import outline_of_path
-from pilotfish.export.text_table import text_table
+from pilotfish.runtime.text_table import text_table
 
 BLOCK = 1 << 22
 INTERVAL_S = 0.01

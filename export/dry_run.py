@@ -12,7 +12,7 @@ from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.sizes import ExportSize, ModelSize
 from pilotfish.export.staging import free_bytes, require_free_space
-from pilotfish.export.text_table import text_table
+from pilotfish.runtime.text_table import text_table
 
 
 def dry_run(

@@ -21,10 +21,10 @@ from pilotfish.export.inventory import (
     remove,
     take_inventory,
 )
-from pilotfish.export.text_table import text_table
 from pilotfish.runtime.bundle import Manifest
 from pilotfish.runtime.catalog import cache_dir
 from pilotfish.runtime.errors import OptionError
+from pilotfish.runtime.text_table import text_table
 
 NOT_DONE = 1
 

@@ -12,12 +12,12 @@ from rich.filesize import decimal
 
 from pilotfish.export.extra import need_export_extra
 from pilotfish.export.quantize import Recipe, parse_recipe
-from pilotfish.export.text_table import text_table
 from pilotfish.runtime.bundle import Bundle
 from pilotfish.runtime.catalog import cache_dir, downloads_dir, load_catalog
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.flags import LoadFlags
 from pilotfish.runtime.generation import GenerationOptions
+from pilotfish.runtime.text_table import text_table
 
 
 def pair(

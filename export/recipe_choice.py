@@ -12,11 +12,11 @@ from rich.filesize import decimal
 from pilotfish.export.bundle_writer import Progress, write_alone
 from pilotfish.export.quantize import Recipe, parse_recipe
 from pilotfish.export.staging import disk_errors, temporary_folder
-from pilotfish.export.text_table import text_table
 from pilotfish.runtime.bundle import ParityReport
 from pilotfish.runtime.costs import WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.errors import ParityError
+from pilotfish.runtime.text_table import text_table
 
 AUTO = "auto"
 CANDIDATES = tuple(parse_recipe(text) for text in ("w8a8", "w8a16", "int8", "int4-mixed", "int4"))

@@ -8,9 +8,9 @@ from pilotfish.export.bundle_writer import sha256_of
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import Source
-from pilotfish.export.text_table import text_table
 from pilotfish.runtime.bundle import Bundle, ParityReport
 from pilotfish.runtime.errors import BundleError, OptionError
+from pilotfish.runtime.text_table import text_table
 
 HEADINGS = (
     "model", "recipe", "measured", ">tokens", ">mean KL", ">max KL", ">top-1", ">perplexity", ">of source", ">cached",

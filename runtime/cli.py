@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pilotfish.runtime.bench.command import bench
 from pilotfish.runtime.doctor import doctor
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.errors import OptionError, PilotfishError
@@ -60,10 +61,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `generate`, `chat`, `calibrate` and `doctor` to the program."""
+    """Adds `generate`, `chat`, `calibrate`, `bench` and `doctor` to the program."""
     app.command()(expanded(generate))
     app.command()(expanded(chat))
     app.command()(expanded(calibrate))
+    app.command()(expanded(bench))
     app.command()(doctor)
 
 

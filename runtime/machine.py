@@ -24,7 +24,7 @@ RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxrunti
 LIBRARIES = ("pilotfish", "numpy", "tokenizers", "jinja2", "typer", "rich")
 # extra: a distribution of it that nothing else brings
 EXTRAS = {"export": "safetensors", "grammar": "llguidance", "server": "starlette", "torch": "optimum",
-          "app": "PySide6-Essentials"}  # fmt: skip
+          "app": "PySide6-Essentials", "plot": "matplotlib"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,15 @@ def free_memory_bytes(meminfo: Path, cgroup: Path) -> int | None:
     if free is not None and limit.isdecimal() and used.isdecimal():
         return max(min(free, int(limit) - int(used)), 0)
     return free
+
+
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What the processor is called, by Linux's `/proc/cpuinfo` or else by Python."""
+    for line in _text(cpuinfo).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine()
 
 
 def write_fault(folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from pilotfish.export.checkpoint import open_checkpoint
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime import Engine, GenerationOptions, load
+from pilotfish.runtime.bench.prompts import shipped_prompts
 from support.references import exported_logits, pytorch_logits
 
 pytestmark = pytest.mark.real_model
 
-ROOT = Path(__file__).parents[2]
-PROMPTS = [prompt["text"] for prompt in tomllib.loads((ROOT / "benchmarks/prompts.toml").read_text())["prompt"]]
+PROMPTS = [prompt.text for prompt in shipped_prompts() if prompt.length == "short"]
 
 
 @pytest.fixture(scope="module")

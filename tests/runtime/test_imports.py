@@ -19,6 +19,7 @@ HEAVY = (
     "llguidance",
     "rich",
     "typer",
+    "matplotlib",
 )
 
 
