@@ -43,8 +43,8 @@ class Engine:
 
     def __init__(
         self, bundle: Bundle, *, device: str = "cpu", draft_device: str | None = None,
-        context_length: int | None = None, num_threads: int | None = None, exact: bool = True,
-        remembers: bool = False, cancelled: threading.Event | None = None,
+        context_length: int | None = None, num_threads: int | None = None, num_draft_threads: int | None = None,
+        exact: bool = True, remembers: bool = False, cancelled: threading.Event | None = None,
     ) -> None:  # fmt: skip
         """See `load`."""
         manifest = bundle.manifest
@@ -52,25 +52,29 @@ class Engine:
         self.tokenizer = Tokenizer(bundle)
         self.context_length = _context_length(manifest.target, context_length)
         self._exact, self._remembers = exact, remembers
-        self._setup = f"devices {device} and {draft_device or device}, {num_threads or 'all'} threads"
+        draft_device, num_draft_threads = draft_device or device, num_draft_threads or num_threads
+        self._setup = (
+            f"devices {device} and {draft_device}, {num_threads or 'all'} and {num_draft_threads or 'all'} threads"
+        )
         self._vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
         self._grammars = GrammarCompiler(self.tokenizer, self._vocab_size)
         self._stream: Stream | None = None
         self._running: Generator[Chunk, None, None] | None = None
         self._closed = False
 
-        def decoder(model: ModelEntry, where: str, context_length: int, spin: bool) -> Decoder:
+        def decoder(model: ModelEntry, where: str, context_length: int, threads: int | None, spin: bool) -> Decoder:
             return Decoder(
                 model, bundle.path / model.graph, device=where, context_length=context_length,
-                num_threads=num_threads, spin=spin, cancelled=cancelled,
+                num_threads=threads, spin=spin, cancelled=cancelled,
             )  # fmt: skip
 
         # Two sessions whose idle threads both wait busily slow each other where cores are few.
-        self._context = Context(decoder(manifest.target, device, self.context_length, spin=manifest.draft is None))
+        spins = manifest.draft is None
+        self._context = Context(decoder(manifest.target, device, self.context_length, num_threads, spins))
         try:
             if manifest.draft is not None:
                 context = min(self.context_length, manifest.draft.max_positions)
-                self._context.draft = decoder(manifest.draft, draft_device or device, context, spin=True)
+                self._context.draft = decoder(manifest.draft, draft_device, context, num_draft_threads, True)
             self._add_drafters()
             self._calibrate(kept_calibration(self._calibrated_setup()))
             if cancelled is not None and cancelled.is_set():
@@ -224,22 +228,23 @@ class Engine:
 
 def load(
     path: str | Path, *, device: str = "cpu", draft_device: str | None = None,
-    context_length: int | None = None, num_threads: int | None = None, exact: bool = True,
-    remembers: bool = False, cancelled: threading.Event | None = None,
+    context_length: int | None = None, num_threads: int | None = None, num_draft_threads: int | None = None,
+    exact: bool = True, remembers: bool = False, cancelled: threading.Event | None = None,
 ) -> Engine:  # fmt: skip
     """Loads a bundle folder.
 
     `device` is `cpu`, `cuda` or `tensorrt`, for the draft too unless `draft_device` differs; one that is not there is a
     `DeviceError`, never another device. `context_length` is in tokens (default: the model's, at most 4096) and sets the
-    memory of the caches. `num_threads` None means all physical cores. With `exact` greedy output is the same with and
-    without speculation, token for token; without it a near-tie may fall the other way, and `stats` counts those.
-    With `remembers` the drafter that copies also copies from conversations that were left. Costs and exact widths are
-    measured at the first load on a device, and kept in the user's cache folder.
+    memory of the caches. `num_threads` None means all physical cores, `num_draft_threads` None as many for the draft.
+    With `exact` greedy output is the same with and without speculation, token for token; without it a near-tie may fall
+    the other way, and `stats` counts those. With `remembers` the drafter that copies also copies from conversations that
+    were left. Costs and exact widths are measured at the first load on a device, and kept in the user's cache folder.
     Setting `cancelled` from another thread ends the loading with the error `Cancelled`.
     """
     return Engine(
         load_bundle(Path(path)), device=device, draft_device=draft_device, context_length=context_length,
-        num_threads=num_threads, exact=exact, remembers=remembers, cancelled=cancelled,
+        num_threads=num_threads, num_draft_threads=num_draft_threads, exact=exact, remembers=remembers,
+        cancelled=cancelled,
     )  # fmt: skip
 
 

@@ -26,13 +26,18 @@ class LoadFlags:
     """How a bundle is loaded."""
 
     device: Annotated[str, Option(help="cpu, cuda or tensorrt.")] = "cpu"
+    draft_device: Annotated[str | None, Option(help="Another device for the draft.")] = None
     context: Annotated[int | None, Option(help="Context length in tokens.")] = None
     threads: Annotated[int | None, Option(help="Threads; default: all physical cores.")] = None
+    draft_threads: Annotated[int | None, Option(help="Another number of threads for the draft.")] = None
     exact: Annotated[bool, Option("--exact/--fast", help="Same greedy output with and without speculation.")] = True
 
     def load(self, bundle: Path) -> Engine:
         """The engine of a bundle folder."""
-        return load(bundle, device=self.device, context_length=self.context, num_threads=self.threads, exact=self.exact)
+        return load(
+            bundle, device=self.device, draft_device=self.draft_device, context_length=self.context,
+            num_threads=self.threads, num_draft_threads=self.draft_threads, exact=self.exact,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

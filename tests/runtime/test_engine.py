@@ -13,7 +13,10 @@ from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime import GenerationOptions, SamplingParams
+from pilotfish.runtime import engine as engine_module
+from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.errors import DeviceError
 from pilotfish.runtime.generation import MAX_DRAFT_TOKENS
 from support.tiny_models import CONFIG, tiny_bundle, tiny_checkpoint, tiny_weights
 
@@ -419,3 +422,25 @@ def test_a_draft_with_a_shorter_context_stops_drafting_at_its_end(tmp_path: Path
         assert generated(engine, PROMPTS[0], draft="model", max_tokens=120, num_draft_tokens=6) == plain
         assert 0 < engine.stats.num_accepted < 64
         assert engine._context.draft.length <= 64
+
+
+def test_draft_and_target_have_threads_and_devices_of_their_own(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    opened = []
+
+    class Watched(Decoder):
+        def __init__(self, *arguments, **options) -> None:
+            opened.append((options["device"], options["num_threads"], options["spin"]))
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(engine_module, "Decoder", Watched)
+    with pilotfish.load(bundle_path, num_threads=2, num_draft_threads=1) as engine:
+        assert opened == [("cpu", 2, False), ("cpu", 1, True)]  # of two sessions only one waits busily
+        plain = generated(engine, PROMPTS[0], draft="off")
+        engine.reset()
+        assert generated(engine, PROMPTS[0], draft="model") == plain
+    with pilotfish.load(bundle_path, num_threads=2):
+        assert [threads for _, threads, _ in opened[2:]] == [2, 2]
+    with pytest.raises(DeviceError, match="'cuda' needs CUDAExecutionProvider"):
+        pilotfish.load(bundle_path, draft_device="cuda")
