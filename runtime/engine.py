@@ -237,8 +237,9 @@ def load(
     `DeviceError`, never another device. `context_length` is in tokens (default: the model's, at most 4096) and sets the
     memory of the caches. `num_threads` None means all physical cores, `num_draft_threads` None as many for the draft.
     With `exact` greedy output is the same with and without speculation, token for token; without it a near-tie may fall
-    the other way, and `stats` counts those. With `remembers` the drafter that copies also copies from conversations that
-    were left. Costs and exact widths are measured at the first load on a device, and kept in the user's cache folder.
+    the other way, and `stats` counts those. With `remembers` the drafter that copies also copies from conversations
+    that were left. Costs and exact widths are measured at the first load on a device, and kept in the user's cache
+    folder.
     Setting `cancelled` from another thread ends the loading with the error `Cancelled`.
     """
     return Engine(
