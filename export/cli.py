@@ -19,6 +19,7 @@ from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.flags import GenerationFlags, LoadFlags, expanded
 
 SOURCE_HELP = "A GGUF file, a Hugging Face folder, a hub id, or a catalog name."
+DRAFT_HELP = f"{SOURCE_HELP} Or layers:N, the target's own first N layers. Default: none, drafts by lookup."
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +51,7 @@ def pull(
 def export(
     target: Annotated[str, typer.Option(help=SOURCE_HELP)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the new bundle.")] = None,
-    draft: Annotated[str | None, typer.Option(help=f"{SOURCE_HELP} Default: none, drafts by lookup.")] = None,
+    draft: Annotated[str | None, typer.Option(help=DRAFT_HELP)] = None,
     quant: Annotated[str, typer.Option(help="Recipe, such as int8 or int4-b128 (see README), or auto.")] = "int8",
     draft_quant: Annotated[str | None, typer.Option(help="Recipe of the draft; default: that of the target.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
@@ -61,6 +62,7 @@ def export(
     need_export_extra()
     from pilotfish.export.bundle_writer import write_bundle
     from pilotfish.export.download import resolve_source
+    from pilotfish.export.drafts import planned_draft
     from pilotfish.export.dry_run import dry_run
     from pilotfish.export.parity import summary
     from pilotfish.export.progress import ExportProgress
@@ -68,12 +70,13 @@ def export(
     from pilotfish.export.recipe_choice import AUTO, CANDIDATES, choose, explained, measure_recipes
     from pilotfish.export.sources import Source, open_source
 
+    plan = planned_draft(draft, draft_quant)
     texts = {"target": quant, "draft": draft_quant or quant}
     if dry:
         if AUTO in texts.values():
             raise OptionError("a dry run measures nothing, so it cannot choose a recipe; name one instead of auto")
         recipes = parse_recipe(texts["target"]), parse_recipe(texts["draft"])
-        dry_run((target, draft), recipes, downloads_dir(), context, output, Console(highlight=False))
+        dry_run((target, plan), recipes, downloads_dir(), context, output, Console(highlight=False))
         return
     given = {role: None if text == AUTO else parse_recipe(text) for role, text in texts.items()}
     if output is None:
@@ -94,8 +97,9 @@ def export(
                 explanations.append(explained(candidates, role))
             return resources.enter_context(closing(open_source(path, recipe)))
 
-        sources = source(target, "target"), source(draft, "draft") if draft else None
-        write_bundle(*sources, output, progress.weights, verify=not skip_verify)
+        target_source = source(target, "target")
+        draft_source = plan.source(target_source, lambda text: source(text, "draft")) if plan else None
+        write_bundle(target_source, draft_source, output, progress.weights, verify=not skip_verify)
     for text in explanations:
         print(text, file=sys.stderr)  # noqa: T201
     for role, model in load_bundle(output).manifest.models.items():
@@ -106,7 +110,9 @@ def export(
 def verify(
     bundle: Annotated[Path, typer.Argument(help="A bundle folder, as `pilotfish export` writes it.")],
     target: Annotated[str | None, typer.Option(help=f"Compare the target with its source. {SOURCE_HELP}")] = None,
-    draft: Annotated[str | None, typer.Option(help="Compare the draft with its source.")] = None,
+    draft: Annotated[
+        str | None, typer.Option(help="Compare the draft with its source; layers:N has the target's.")
+    ] = None,
 ) -> None:
     """Checks a bundle: its files, and whether its graphs agree with themselves and with sources that are given."""
     need_export_extra()

@@ -6,8 +6,8 @@ family and compares.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from pilotfish.export.graph import PADDING_POSITIONS
@@ -23,23 +23,37 @@ GRAPH_BYTES = 2 << 20  # room for one model.onnx, which takes a few kilobytes a 
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """What one model takes. `data_bytes` is the exact size of its `model.onnx.data`."""
+    """What one model takes; `num_first_layers` is that of a draft which reads its target's data file, else None."""
 
     outline: Outline
     recipe: Recipe
+    num_first_layers: int | None = None
+
+    @property
+    def num_layers(self) -> int:
+        """The layers that it computes."""
+        return self.num_first_layers or self.outline.config.num_layers
+
+    @property
+    def num_parameters(self) -> int:
+        """Elements of the matrices that it reads."""
+        config = replace(self.outline.config, num_layers=self.num_layers)
+        return replace(self.outline, config=config).num_parameters
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights that it reads, alignment included. Each session packs its own, so memory holds them."""
+        return _aligned(_stored(self.outline, self.recipe, self.num_layers))
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the data file, alignment included."""
-        position = 0
-        for num_bytes in _stored(self.outline, self.recipe):
-            position += -position % ALIGNMENT + num_bytes
-        return position
+        """Bytes of its data file, exactly; 0 if it reads its target's."""
+        return 0 if self.num_first_layers else self.weight_bytes
 
     def cache_bytes(self, context_length: int) -> int:
         """Bytes of keys and values that the runtime allocates for a context of so many tokens."""
         config = self.outline.config
-        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * FLOAT_BYTES[self.recipe.floats]
+        per_token = 2 * self.num_layers * config.num_kv_heads * config.head_dim * FLOAT_BYTES[self.recipe.floats]
         return per_token * (min(context_length, config.max_positions) + MAX_WIDTH)
 
 
@@ -64,7 +78,7 @@ class ExportSize:
 
     def memory_bytes(self, context_length: int) -> int:
         """Bytes of weights and caches at a context length in tokens; what ONNX Runtime works with comes on top."""
-        return sum(model.data_bytes + model.cache_bytes(context_length) for model in self.models.values())
+        return sum(model.weight_bytes + model.cache_bytes(context_length) for model in self.models.values())
 
     def context_length(self, wanted: int | None) -> int:
         """`wanted`, or what the runtime takes by default; `OptionError` if the target does not allow it."""
@@ -76,14 +90,22 @@ class ExportSize:
         return wanted
 
 
-def _stored(outline: Outline, recipe: Recipe) -> Iterator[int]:
-    """Bytes of each tensor of the data file, in the order in which they are written."""
+def _aligned(tensor_bytes: Iterable[int]) -> int:
+    """Bytes of a data file of such tensors."""
+    position = 0
+    for num_bytes in tensor_bytes:
+        position += -position % ALIGNMENT + num_bytes
+    return position
+
+
+def _stored(outline: Outline, recipe: Recipe, num_layers: int) -> Iterator[int]:
+    """Bytes of each tensor of the first layers and around them, in the order in which they are written."""
     config, float_bytes = outline.config, FLOAT_BYTES[recipe.floats]
     table = (config.max_positions + PADDING_POSITIONS) * config.rope.width // 2
     yield from _added(table * float_bytes)
     yield from _added(table * float_bytes)
     yield from _matrix(outline, recipe, (("embedding", config.vocab_size),), config.hidden_size, -1)
-    for layer in range(config.num_layers):
+    for layer in range(num_layers):
         yield from _layer(outline, recipe, layer)
     yield from _added(config.hidden_size * float_bytes)
     if not outline.is_tied:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pilotfish.export.checkpoint import Checkpoint, open_checkpoint, open_safetensors
 from pilotfish.export.graph import build_decoder
+from pilotfish.export.llama import DecoderConfig
 from pilotfish.export.outline import outline_of
 from pilotfish.export.quantize import FLOAT_BYTES, Recipe
 from pilotfish.export.reference import reference_logits
@@ -27,7 +28,7 @@ from pilotfish.runtime.errors import OptionError, UnsupportedModelError
 
 Floats = NDArray[np.float32]
 
-GRAPH_NAME = "model.onnx"
+GRAPH_NAME, DATA_NAME = "model.onnx", "model.onnx.data"
 
 
 class Source(Protocol):
@@ -60,11 +61,12 @@ class Source(Protocol):
     def reference(self) -> str:
         """What computes its logits, for the parity report."""
 
-    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
-        """Writes `model.onnx` and `model.onnx.data` into `folder`.
+    def write(self, folder: Path, role: str, progress: Progress) -> tuple[Mapping[str, str], ModelEntry]:
+        """Writes its graph and weights into the folder of a bundle, in which it has a `role`: `target` or `draft`.
 
-        Returns the data file's sha256, and the entry of a manifest, in which `graph` is relative to `folder` and
-        `source` empty. `progress` is called with the number of elements finished since the last call.
+        Returns the sha256 of files by name, as far as they are known, and the entry of a manifest, in which `source`
+        says nothing but what was made of it. Names are relative to `folder`. `progress` is called with the number of
+        elements finished since the last call.
         """
 
     def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
@@ -103,22 +105,11 @@ class BuiltSource:
         """As in `Source`; exact but for the graph."""
         return ModelSize(outline_of(self.checkpoint), self.recipe).data_bytes + GRAPH_BYTES
 
-    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
+    def write(self, folder: Path, role: str, progress: Progress) -> tuple[Mapping[str, str], ModelEntry]:
         """As in `Source`."""
-        config = self.checkpoint.config
-        digest = build_decoder(self.checkpoint, self.recipe, folder, progress)
-        return digest, ModelEntry(
-            graph=GRAPH_NAME,
-            family=config.family,
-            num_layers=config.num_layers,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            vocab_size=config.vocab_size,
-            max_positions=config.max_positions,
-            recipe=str(self.recipe),
-            source={},
-            cache_dtype=self.recipe.floats,
-        )
+        (folder / role).mkdir()
+        digest = build_decoder(self.checkpoint, self.recipe, folder / role, progress)
+        return {f"{role}/{DATA_NAME}": digest}, built_entry(self.checkpoint.config, self.recipe, f"{role}/{GRAPH_NAME}")
 
     def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
         """As in `Source`."""
@@ -140,9 +131,11 @@ class TracedSource:
     num_bytes: int
     reference: str = "PyTorch"
 
-    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
+    def write(self, folder: Path, role: str, progress: Progress) -> tuple[Mapping[str, str], ModelEntry]:
         """As in `Source`; `CheckpointError` if the architecture cannot keep the contract."""
-        return write_traced(self.path, self.recipe, folder, progress)
+        (folder / role).mkdir()
+        digest, entry = write_traced(self.path, self.recipe, folder / role, progress)
+        return {f"{role}/{DATA_NAME}": digest}, replace(entry, graph=f"{role}/{entry.graph}")
 
     def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
         """As in `Source`; loads the model once more."""
@@ -155,6 +148,22 @@ class TracedSource:
 
     def close(self) -> None:
         """Nothing is open between the calls."""
+
+
+def built_entry(config: DecoderConfig, recipe: Recipe, graph: str) -> ModelEntry:
+    """The manifest's entry of a graph that `graph.py` built."""
+    return ModelEntry(
+        graph=graph,
+        family=config.family,
+        num_layers=config.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        vocab_size=config.vocab_size,
+        max_positions=config.max_positions,
+        recipe=str(recipe),
+        source={},
+        cache_dtype=recipe.floats,
+    )
 
 
 def open_source(path: Path, recipe: Recipe) -> Source:

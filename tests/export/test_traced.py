@@ -303,6 +303,5 @@ def test_a_gguf_without_a_builder_is_refused_by_name(tmp_path: Path):
 @pytest.mark.parametrize("name", ["gpt2", "gemma3_text", "glm4_moe"])
 def test_the_room_for_a_traced_model_holds_what_is_written(name: str, recipe: str, tmp_path: Path):
     source = open_source(write_model(name, tmp_path / "model"), parse_recipe(recipe))
-    (tmp_path / "target").mkdir()
-    source.write(tmp_path / "target", lambda num_weights: None)
+    source.write(tmp_path, "target", lambda num_weights: None)
     assert sum(path.stat().st_size for path in (tmp_path / "target").iterdir()) <= source.num_bytes
