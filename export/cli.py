@@ -21,6 +21,9 @@ from pilotfish.runtime.flags import GenerationFlags, LoadFlags, expanded
 SOURCE_HELP = "A GGUF file, a Hugging Face folder, a hub id, or a catalog name."
 DRAFT_HELP = f"{SOURCE_HELP} Or layers:N, the target's own first N layers. Default: none, drafts by lookup."
 
+VOCABULARY_HELP = "Trim the draft's head to so many tokens, those most frequent; each pass then reads less."
+TEXTS_HELP = "Text to count tokens in, with --draft-vocabulary; repeatable. Default: the order of the vocabulary."
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
@@ -54,6 +57,8 @@ def export(
     draft: Annotated[str | None, typer.Option(help=DRAFT_HELP)] = None,
     quant: Annotated[str, typer.Option(help="Recipe, such as int8 or int4-b128 (see README), or auto.")] = "int8",
     draft_quant: Annotated[str | None, typer.Option(help="Recipe of the draft; default: that of the target.")] = None,
+    vocabulary: Annotated[int | None, typer.Option("--draft-vocabulary", help=VOCABULARY_HELP)] = None,
+    texts: Annotated[list[Path] | None, typer.Option("--frequency-text", help=TEXTS_HELP)] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
     context: Annotated[int | None, typer.Option(help="With --dry-run: context length in tokens.")] = None,
     skip_verify: Annotated[bool, typer.Option("--skip-verify", help="Do not compare with the source.")] = False,
@@ -70,15 +75,15 @@ def export(
     from pilotfish.export.recipe_choice import AUTO, CANDIDATES, choose, explained, measure_recipes
     from pilotfish.export.sources import Source, open_source
 
-    plan = planned_draft(draft, draft_quant)
-    texts = {"target": quant, "draft": draft_quant or quant}
+    plan = planned_draft(draft, draft_quant, vocabulary, texts or ())
+    recipe_texts = {"target": quant, "draft": draft_quant or quant}
     if dry:
-        if AUTO in texts.values():
+        if AUTO in recipe_texts.values():
             raise OptionError("a dry run measures nothing, so it cannot choose a recipe; name one instead of auto")
-        recipes = parse_recipe(texts["target"]), parse_recipe(texts["draft"])
+        recipes = parse_recipe(recipe_texts["target"]), parse_recipe(recipe_texts["draft"])
         dry_run((target, plan), recipes, downloads_dir(), context, output, Console(highlight=False))
         return
-    given = {role: None if text == AUTO else parse_recipe(text) for role, text in texts.items()}
+    given = {role: None if text == AUTO else parse_recipe(text) for role, text in recipe_texts.items()}
     if output is None:
         raise OptionError("no folder for the new bundle was given; add --output FOLDER, or --dry-run to see sizes")
     if context is not None:

@@ -18,16 +18,22 @@ from pilotfish.runtime.decoder import MAX_WIDTH
 from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
 from pilotfish.runtime.errors import OptionError
 
+NPY_HEADER_BYTES, ID_BYTES = 128, 8  # of the file with the ids of a trimmed head
 GRAPH_BYTES = 2 << 20  # room for one model.onnx, which takes a few kilobytes a layer
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """What one model takes; `num_first_layers` is that of a draft which reads its target's data file, else None."""
+    """What one model takes.
+
+    `num_first_layers` is that of a draft which reads its target's data file, `num_head_ids` is how many tokens a
+    trimmed head has; both are None for a model as it is.
+    """
 
     outline: Outline
     recipe: Recipe
     num_first_layers: int | None = None
+    num_head_ids: int | None = None
 
     @property
     def num_layers(self) -> int:
@@ -37,18 +43,31 @@ class ModelSize:
     @property
     def num_parameters(self) -> int:
         """Elements of the matrices that it reads."""
-        config = replace(self.outline.config, num_layers=self.num_layers)
-        return replace(self.outline, config=config).num_parameters
+        config = self.outline.config
+        whole = replace(self.outline, config=replace(config, num_layers=self.num_layers)).num_parameters
+        if self.num_head_ids is None:
+            return whole
+        return whole + (self.num_head_ids - (0 if self.outline.is_tied else config.vocab_size)) * config.hidden_size
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights that it reads, alignment included. Each session packs its own, so memory holds them."""
-        return _aligned(_stored(self.outline, self.recipe, self.num_layers))
+        has_head = not self.outline.is_tied and self.num_head_ids is None
+        return _aligned(_stored(self.outline, self.recipe, self.num_layers, has_head)) + self._trimmed_bytes
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of its data file, exactly; 0 if it reads its target's."""
-        return 0 if self.num_first_layers else self.weight_bytes
+        """Bytes of its data files, exactly, and of the ids of a trimmed head; without what it reads of its target's."""
+        return self._trimmed_bytes if self.num_first_layers else self.weight_bytes
+
+    @property
+    def _trimmed_bytes(self) -> int:
+        if self.num_head_ids is None:
+            return 0
+        stem = "embedding" if self.outline.is_tied else "head"
+        matrix = _matrix(self.outline, self.recipe, ((stem, self.num_head_ids),), self.outline.config.hidden_size, -1)
+        small = (num_bytes for each in matrix for num_bytes in _added(each))
+        return _aligned(small) + NPY_HEADER_BYTES + ID_BYTES * self.num_head_ids
 
     def cache_bytes(self, context_length: int) -> int:
         """Bytes of keys and values that the runtime allocates for a context of so many tokens."""
@@ -98,7 +117,7 @@ def _aligned(tensor_bytes: Iterable[int]) -> int:
     return position
 
 
-def _stored(outline: Outline, recipe: Recipe, num_layers: int) -> Iterator[int]:
+def _stored(outline: Outline, recipe: Recipe, num_layers: int, has_head: bool) -> Iterator[int]:
     """Bytes of each tensor of the first layers and around them, in the order in which they are written."""
     config, float_bytes = outline.config, FLOAT_BYTES[recipe.floats]
     table = (config.max_positions + PADDING_POSITIONS) * config.rope.width // 2
@@ -108,7 +127,7 @@ def _stored(outline: Outline, recipe: Recipe, num_layers: int) -> Iterator[int]:
     for layer in range(num_layers):
         yield from _layer(outline, recipe, layer)
     yield from _added(config.hidden_size * float_bytes)
-    if not outline.is_tied:
+    if has_head:
         yield from _matrix(outline, recipe, (("head", config.vocab_size),), config.hidden_size, -1)
 
 
