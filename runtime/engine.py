@@ -32,6 +32,7 @@ from pilotfish.runtime.stream import Stream
 from pilotfish.runtime.tokenizer import Message, Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 4096
+INNER_HISTORY = 2048  # tokens that are looked through before each pass of the draft, which is short itself
 
 
 class Engine:
@@ -105,7 +106,10 @@ class Engine:
     def _add_drafters(self) -> None:
         context, masked_ids = self._context, self.bundle.manifest.masked_draft_ids
         self._suffix = SuffixDrafter(self._vocab_size, remembers=self._remembers)
-        self._model = ModelDrafter(context.draft, self._vocab_size, masked_ids) if context.draft else None
+        self._model = None
+        if context.draft is not None:
+            inner = LookupDrafter(min(self._vocab_size, context.draft.vocab_size), num_looked_at=INNER_HISTORY)
+            self._model = ModelDrafter(context.draft, self._vocab_size, masked_ids, inner)
         context.drafters = {"lookup": LookupDrafter(self._vocab_size), "suffix": self._suffix}
         order: list[Drafter] = [self._suffix]
         if self._model is not None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from pilotfish.runtime.acceptance import RULES
-from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Drafter, certain, never
 from pilotfish.runtime.filters import Logits, Probs
 from pilotfish.runtime.sampling import Sampler
@@ -35,9 +35,9 @@ class Round:
     """What one round added to `committed`: first `num_accepted` drafted tokens, then at most one of the target.
 
     `logits` and `probs` (num_drafted + 1, V) are the target's rows for these tokens and any rejected ones, before and
-    after the sampling filters. `logits` is a view that the next forward overwrites, and those that the sampler did not
-    need may be −inf. `origins` says who drafted each of
-    the accepted tokens, and `drafted_by` who drafted at all; `confidences` are the proposal's.
+    after the sampling filters, and `settled_probs` what the acceptance rule was given. `logits` is a view that the next
+    forward overwrites; those that the sampler did not need may be −inf. `origins` says who drafted each of the accepted
+    tokens, and `drafted_by` who drafted at all; `confidences` are the proposal's.
     """
 
     token_ids: tuple[int, ...]
@@ -45,14 +45,29 @@ class Round:
     num_accepted: int
     logits: Logits
     probs: Probs
+    settled_probs: Probs
     origins: tuple[str, ...]
     confidences: tuple[float, ...]
     drafted_by: str
 
 
+class Verifier(Protocol):
+    """What verifies in a round: the target's decoder, or that of a draft which has a drafter of its own."""
+
+    @property
+    def length(self) -> int:
+        """Tokens in its cache."""
+
+    def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
+        """As `Decoder.forward`."""
+
+    def rollback(self, length: int) -> None:
+        """As `Decoder.rollback`."""
+
+
 def play_round(
     committed: list[int],
-    target: Decoder,
+    target: Verifier,
     drafter: Drafter | None,
     num_draft_tokens: int,
     vocab_size: int,
@@ -75,7 +90,8 @@ def play_round(
         logits = target.forward(pending, len(proposal.token_ids) + 1, sampler.num_largest)[:, :vocab_size]
         probs = sampler.distributions(logits, committed, proposal.token_ids)
         accept = RULES[sampler.params.acceptance_rule]
-        verdict = accept(proposal.token_ids, proposal.probs, sampler.settled(probs, len(committed)), rng)
+        settled_probs = sampler.settled(probs, len(committed))
+        verdict = accept(proposal.token_ids, proposal.probs, settled_probs, rng)
         token_ids = (*proposal.token_ids[: verdict.num_accepted], verdict.next_token)
         token_ids = _up_to_last(token_ids, limits.is_last)
         committed.extend(token_ids)
@@ -85,8 +101,8 @@ def play_round(
             drafter.rollback(len(committed) - 1)
     num_accepted = min(verdict.num_accepted, len(token_ids))
     return Round(
-        token_ids, len(proposal.token_ids), num_accepted, logits, probs, proposal.origins[:num_accepted],
-        proposal.confidences, proposal.origins[0] if proposal.origins else "",
+        token_ids, len(proposal.token_ids), num_accepted, logits, probs, settled_probs,
+        proposal.origins[:num_accepted], proposal.confidences, proposal.origins[0] if proposal.origins else "",
     )  # fmt: skip
 
 

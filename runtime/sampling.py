@@ -96,12 +96,6 @@ class Sampler:
             return 0
         return 2 if self.params.temperature == 0 else self.params.top_k  # the second tells a near-tie
 
-    @property
-    def tells_ids_apart(self) -> bool:
-        """Whether a token's probability depends on which token it is, and not on the logits of the row alone."""
-        is_raced = self.noise_seed is not None and self.params.temperature != 0
-        return self._changes_logits or self.constraint is not None or is_raced
-
     def distributions(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int] = ()) -> Probs:
         """Logits (N, V) → float32 probabilities (N, V).
 

@@ -17,9 +17,12 @@ class LookupDrafter:
 
     origin = "lookup"
 
-    def __init__(self, vocab_size: int) -> None:
-        """`vocab_size` is the width of the rows of a proposal."""
-        self._vocab_size = vocab_size
+    def __init__(self, vocab_size: int, num_looked_at: int | None = None) -> None:
+        """`vocab_size` is the width of the rows of a proposal, which ends before an id that has no place in them.
+
+        Looks through the last `num_looked_at` tokens, or through all.
+        """
+        self._vocab_size, self._num_looked_at = vocab_size, num_looked_at
 
     def propose(
         self,
@@ -30,8 +33,10 @@ class LookupDrafter:
         should_stop: Callable[[Sequence[float]], bool] = never,
     ) -> Proposal:
         """What followed the latest earlier occurrence of the longest matching n-gram; certain, so rows are one-hot."""
-        token_ids = tuple(continuation(np.asarray(committed), num_draft_tokens))
-        return certain(token_ids, self._vocab_size, self.origin)
+        history = committed if self._num_looked_at is None else committed[-self._num_looked_at :]
+        token_ids = continuation(np.asarray(history), num_draft_tokens)
+        unknown = next((i for i, token_id in enumerate(token_ids) if token_id >= self._vocab_size), len(token_ids))
+        return certain(tuple(token_ids[:unknown]), self._vocab_size, self.origin)
 
     def rollback(self, length: int) -> None:
         """Nothing is cached."""

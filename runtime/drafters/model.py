@@ -1,6 +1,6 @@
-"""Drafts with a small model of the same vocabulary, or of a part of it.
+"""Drafts with a small model of the same vocabulary, or of a part of it, which may have a drafter of its own.
 
-Axis letters: `V` vocabulary of a proposal, `C` columns of the draft's rows, fewer than V where its head was trimmed.
+Axis letters: `N` rows, `C` columns of the draft's logits, `V` ids that it shares with the target.
 """
 
 from __future__ import annotations
@@ -11,37 +11,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.drafters.proposal import Proposal, never
+from pilotfish.runtime.drafters.proposal import Drafter, Proposal, never
+from pilotfish.runtime.errors import GrammarError
 from pilotfish.runtime.filters import Logits, Probs, probability
-from pilotfish.runtime.sampling import Sampler, draw
+from pilotfish.runtime.rounds import Limits, Round, play_round
+from pilotfish.runtime.sampling import Sampler
 
 LEAST_LOGIT = -1e30  # finite, so that a row stays one where a grammar leaves nothing else
 
 
 class ModelDrafter:
-    """Runs the draft model one token at a time; its cache follows `committed` like the target's."""
+    """Runs the draft model; its cache follows `committed` like the target's.
+
+    It drafts in rounds of its own, in which it is the target and `inner`, if there is one, drafts for it. What it
+    proposes is therefore distributed as its own rows say, with any number of levels and with none.
+    """
 
     origin = "model"
 
-    def __init__(self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int] = (), inner: Drafter | None = None,
+        num_inner_tokens: int = 2,
+    ) -> None:  # fmt: skip
         """`vocab_size` is the width of a proposal's rows; `masked_ids` mean another text to the target than here.
 
         Ids that only the target has are never proposed, and are read as token 0. Those that a trimmed head lacks are
-        never proposed either.
+        never proposed either. `inner` drafts `num_inner_tokens` in a
+        round, of ids below the draft's own vocabulary.
         """
-        self._decoder = decoder
+        self._view = _DraftView(decoder, min(vocab_size, decoder.vocab_size), masked_ids)
         self._vocab_size = vocab_size
-        self._num_shared = min(vocab_size, decoder.vocab_size)
-        head_ids = decoder.head_ids
-        self._head_ids = None if head_ids is None else head_ids[head_ids < self._num_shared]
-        self._num_columns = self._num_shared if self._head_ids is None else len(self._head_ids)
-        masked = np.asarray([i for i in masked_ids if i < self._num_shared], np.int64)
-        self._masked_columns = masked if self._head_ids is None else np.flatnonzero(np.isin(self._head_ids, masked))
+        self._inner, self._num_inner_tokens = inner, num_inner_tokens
 
     @property
     def length(self) -> int:
         """Committed tokens that the draft has read."""
-        return self._decoder.length
+        return self._view.length
 
     def propose(
         self,
@@ -52,43 +57,80 @@ class ModelDrafter:
         should_stop: Callable[[Sequence[float]], bool] = never,
     ) -> Proposal:
         """Draws the tokens in turn, each after the ones before it; none where the draft's own context ends."""
-        num_tokens = max(min(num_draft_tokens, self._decoder.context_length - len(committed)), 0)
-        probs: Probs = np.zeros((num_tokens, self._vocab_size), np.float32)
-        drafted, confidences = list[int](), list[float]()
-        num_largest = sampler.num_largest and sampler.num_largest + len(self._masked_columns)
-        for row in probs:
-            pending = [*committed[self._decoder.length :], *drafted[max(self._decoder.length - len(committed), 0) :]]
-            logits, ids = self._logits(pending, num_largest, sampler.tells_ids_apart)
-            found = sampler.probabilities(logits, committed, drafted)[0]
-            if not found.any():  # no token that the grammar allows is one of the draft's
+        end = min(len(committed) + num_draft_tokens, self._view.context_length)
+        limits, vocab_size = Limits(end, lambda _: False), self._view.vocab_size
+        drafted, rows, confidences, is_stopped = list(committed), list[Probs](), list[float](), False
+        while len(drafted) < end and not is_stopped:
+            try:
+                round_ = play_round(
+                    drafted, self._view, self._inner, self._num_inner_tokens, vocab_size, limits, sampler, rng
+                )  # fmt: skip
+            except GrammarError:  # no token that the grammar allows is one of the draft's
                 break
-            row[slice(self._num_shared) if ids is None else ids] = found
-            column = draw(found, rng)
-            drafted.append(column if ids is None else int(ids[column]))
+            rows.append(round_.settled_probs[: len(round_.token_ids)])
             if should_stop is not never:
-                log_sum_exp = self._decoder.log_sum_exp
-                confidences.append(
-                    probability(logits[0], column, None if log_sum_exp is None else float(log_sum_exp[0]))
-                )
-                if should_stop(confidences):
-                    break
-        num_drafted = len(drafted)
-        return Proposal(tuple(drafted), probs[:num_drafted], (self.origin,) * num_drafted, tuple(confidences))
-
-    def _logits(self, pending: Sequence[int], num_largest: int, by_id: bool) -> tuple[Logits, NDArray[np.int64] | None]:
-        """The row after the `pending` tokens, (1, C), and the ids of its columns; None if the columns are the ids.
-
-        They are `by_id`, or if the head is whole. Otherwise a row stays short, since sampling a long one takes longer.
-        """
-        readable = [token_id if token_id < self._num_shared else 0 for token_id in pending]
-        logits = self._decoder.forward(readable, 1, num_largest)[:, : self._num_columns]
-        logits[:, self._masked_columns] = LEAST_LOGIT
-        if self._head_ids is None or not by_id:
-            return logits, self._head_ids
-        wide = np.full((1, self._num_shared), -np.inf, np.float32)
-        wide[:, self._head_ids] = logits
-        return wide, None
+                for confidence in self._view.confidences(round_):
+                    confidences.append(confidence)
+                    if is_stopped := should_stop(confidences):
+                        break
+        num_drafted = len(confidences) if is_stopped else len(drafted) - len(committed)
+        probs: Probs = np.zeros((num_drafted, self._vocab_size), np.float32)
+        if num_drafted:
+            probs[:, :vocab_size] = np.concatenate(rows)[:num_drafted]
+        token_ids = tuple(drafted[len(committed) : len(committed) + num_drafted])
+        return Proposal(token_ids, probs, (self.origin,) * num_drafted, tuple(confidences))
 
     def rollback(self, length: int) -> None:
         """Forgets all but the first `length` tokens, if more are cached."""
-        self._decoder.rollback(min(self._decoder.length, length))
+        self._view.rollback(min(self._view.length, length))
+        if self._inner is not None:
+            self._inner.rollback(length)
+
+
+class _DraftView:
+    """The draft's decoder as a round sees it: rows of `vocab_size` ids, in which what it must not choose is unlikely.
+
+    That is what means something else to the target, and what a trimmed head lacks.
+    """
+
+    def __init__(self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int]) -> None:
+        self.vocab_size = vocab_size
+        self.rollback = decoder.rollback
+        self._decoder = decoder
+        self._masked_ids = np.asarray([i for i in masked_ids if i < vocab_size], np.int64)
+        head_ids = decoder.head_ids
+        self._head_ids = None if head_ids is None else head_ids[head_ids < vocab_size]
+
+    @property
+    def length(self) -> int:
+        return self._decoder.length
+
+    @property
+    def context_length(self) -> int:
+        return self._decoder.context_length
+
+    def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
+        readable = [token_id if token_id < self.vocab_size else 0 for token_id in token_ids]
+        num_largest = num_largest and num_largest + len(self._masked_ids)
+        logits = self._decoder.forward(readable, num_logits, num_largest)
+        if self._head_ids is None:
+            logits = logits[:, : self.vocab_size]
+        else:
+            logits = _spread(logits[:, : len(self._head_ids)], self._head_ids, self.vocab_size)
+        logits[:, self._masked_ids] = LEAST_LOGIT
+        return logits
+
+    def confidences(self, round_: Round) -> list[float]:
+        """The draft's own probability of each token of the latest round, before sampling filters."""
+        sums = self._decoder.log_sum_exp
+        return [
+            probability(round_.logits[row], token_id, None if sums is None else float(sums[row]))
+            for row, token_id in enumerate(round_.token_ids)
+        ]
+
+
+def _spread(logits: Logits, ids: NDArray[np.int64], vocab_size: int) -> Logits:
+    """Rows (N, C) of the logits of `ids` (C,) → rows (N, V) in which all others are −inf."""
+    spread = np.full((len(logits), vocab_size), -np.inf, np.float32)
+    spread[:, ids] = logits
+    return spread

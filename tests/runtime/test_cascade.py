@@ -10,6 +10,8 @@ import pytest
 
 from pilotfish.runtime import GenerationOptions, SamplingParams
 from pilotfish.runtime.drafters.cascade import CascadeDrafter
+from pilotfish.runtime.drafters.lookup import LookupDrafter
+from pilotfish.runtime.drafters.model import ModelDrafter
 from pilotfish.runtime.drafters.proposal import Proposal, certain, never
 from pilotfish.runtime.drafters.suffix import SuffixDrafter
 from pilotfish.runtime.engine import Engine
@@ -90,3 +92,38 @@ def test_chunks_and_statistics_say_who_wrote_each_token(engine: Engine):
         assert 0 < stats.num_accepted == written[name] == sum(stats.accepted_by_position)
     assert sum(stats.num_drafted for stats in drafters.values()) == engine.stats.num_drafted
     assert sum(written.values()) == engine.stats.num_tokens == 200
+
+
+def test_a_draft_that_is_drafted_for_proposes_the_same_in_fewer_passes(engine: Engine):
+    committed = engine.tokenizer.encode("1 2 3 4 1 2 3 4 1 2 3 4 the pilot fish, the pilot fish, the")
+    decoder, rng = engine._context.draft, np.random.default_rng(0)
+    assert decoder is not None
+    found = {}
+    for inner in (None, LookupDrafter(engine._vocab_size)):
+        drafter = ModelDrafter(decoder, engine._vocab_size, inner=inner)
+        engine.reset()
+        passes, run = [], decoder._run
+        decoder._run = lambda token_ids, num_logits, passes=passes, run=run: (
+            passes.append(len(token_ids)) or run(token_ids, num_logits)
+        )
+        proposals = [
+            drafter.propose(committed + [0] * n, 16, SAMPLER, rng) for n in range(3) if drafter.rollback(1) is None
+        ]
+        decoder._run = run
+        found[inner is None] = [proposal.token_ids for proposal in proposals], len(passes)
+        for proposal in proposals:
+            assert proposal.probs.shape == (16, engine._vocab_size)
+            assert proposal.probs.argmax(axis=1).tolist() == list(proposal.token_ids)
+    assert found[True][0] == found[False][0]
+    assert found[False][1] < found[True][1] == 3 * 16
+
+
+def test_lookup_ends_before_an_id_that_has_no_place_in_its_rows():
+    committed = [1, 2, 3, 20, 4, 1, 2]
+    proposal = LookupDrafter(VOCAB_SIZE).propose(committed, 4, SAMPLER, np.random.default_rng(0))
+    assert (proposal.token_ids, proposal.probs.shape) == ((3,), (1, VOCAB_SIZE))
+    assert (
+        not LookupDrafter(VOCAB_SIZE, num_looked_at=2)
+        .propose(committed, 4, SAMPLER, np.random.default_rng(0))
+        .token_ids
+    )

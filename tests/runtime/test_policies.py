@@ -36,9 +36,9 @@ class Shadow:
         self._token_ids: list[int] = []
         decoder.forward = self.forward
 
-    def forward(self, token_ids: Sequence[int], num_logits: int):
+    def forward(self, token_ids: Sequence[int], *wanted: int):
         self._token_ids = [*self.token_ids, *token_ids]
-        return self._forward(token_ids, num_logits)
+        return self._forward(token_ids, *wanted)
 
     @property
     def token_ids(self) -> list[int]:
