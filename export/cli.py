@@ -65,11 +65,11 @@ def export(
 ) -> None:
     """Turns a target, and a draft if there is one, into a bundle."""
     need_export_extra()
+    from pilotfish.export.agreement import report
     from pilotfish.export.bundle_writer import write_bundle
     from pilotfish.export.download import resolve_source
     from pilotfish.export.drafts import planned_draft
     from pilotfish.export.dry_run import dry_run
-    from pilotfish.export.parity import summary
     from pilotfish.export.progress import ExportProgress
     from pilotfish.export.quantize import parse_recipe
     from pilotfish.export.recipe_choice import AUTO, CANDIDATES, choose, explained, measure_recipes
@@ -107,8 +107,7 @@ def export(
         write_bundle(target_source, draft_source, output, progress.weights, verify=not skip_verify)
     for text in explanations:
         print(text, file=sys.stderr)  # noqa: T201
-    for role, model in load_bundle(output).manifest.models.items():
-        print(f"{role} {model.recipe}: {summary(model.parity)}", file=sys.stderr)  # noqa: T201
+    print("\n".join(report(load_bundle(output))), file=sys.stderr)  # noqa: T201
     print(output)  # noqa: T201
 
 

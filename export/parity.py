@@ -78,7 +78,7 @@ def measure(
     `reference` is float32 (N, V), the logits of the source weights. Numbers that are not finite are reported, not
     raised: `check` refuses them. Where the head was trimmed, all figures are over the ids that it has.
     """
-    device = "cuda" if model.cache_dtype == "bfloat16" else "cpu"  # which has no attention in bfloat16
+    device = parity_device(model)
     with (
         np.errstate(all="ignore"),
         Decoder(model, graph_path, device=device, context_length=len(token_ids)) as decoder,
@@ -104,6 +104,11 @@ def measure(
         top1_agreement=float(np.mean(reference.argmax(axis=1) == logits.argmax(axis=1))),
         reference_perplexity=perplexity(reference, token_ids, head_ids),
     )
+
+
+def parity_device(model: ModelEntry) -> str:
+    """Where a graph is measured: on the CPU, which has no attention in bfloat16, or else on a GPU."""
+    return "cuda" if model.cache_dtype == "bfloat16" else "cpu"
 
 
 def check(report: ParityReport, recipe: Recipe, role: str) -> None:

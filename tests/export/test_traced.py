@@ -20,6 +20,7 @@ from pilotfish.export.checkpoint import open_checkpoint
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import BuiltSource, open_source
 from pilotfish.export.traced import write_traced
+from pilotfish.export.trimmed import Trimmed
 from pilotfish.runtime import load
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.cli import run
@@ -258,6 +259,20 @@ def write_model(name: str, folder: Path) -> Path:
     (folder / "tokenizer.json").write_text(tiny_tokenizer().tokenizer_json)
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|end|>"}))
     return folder
+
+
+@needs_optimum
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8"])
+@pytest.mark.parametrize("name", ["gpt2, tied", "gemma2", "cohere", "phi", "mixtral"])
+def test_the_head_of_a_traced_draft_is_trimmed(name: str, recipe: str, tmp_path: Path):
+    source, ids = open_source(write_model(name, tmp_path / "model"), parse_recipe(recipe)), np.arange(0, 250, 2)
+    found = []
+    for number, draft in enumerate((source, Trimmed(source, ids))):
+        bundle = load_bundle(write_bundle(source, draft, tmp_path / str(number), verify=False))
+        entry = bundle.manifest.draft
+        with Decoder(entry, bundle.path / entry.graph, device="cpu", context_length=len(IDS)) as decoder:
+            found.append(decoder.forward(IDS, len(IDS)).copy())
+    np.testing.assert_allclose(found[1], found[0][:, ids], rtol=0, atol=1e-4)
 
 
 @needs_optimum
