@@ -25,6 +25,7 @@ from pilotfish.runtime.bundle import (
     Bundle,
     FileEntry,
     Manifest,
+    ModelEntry,
     ParityReport,
     TokenizerEntry,
     load_bundle,
@@ -99,15 +100,14 @@ def _write_files(
     folder: Path, models: Mapping[str, Source], texts: Sequence[str | None], masked_ids: tuple[int, ...],
     progress: Progress,
 ) -> Manifest:  # fmt: skip
-    entries, files = {}, {}
+    entries, files = dict[str, ModelEntry](), dict[str, str]()
     for role, source in models.items():
-        (folder / role).mkdir()
-        digest, entry = source.write(folder / role, _counting(progress, f"exporting {role}", source))
-        files[f"{role}/model.onnx.data"] = digest
-        num_largest = add_heads(folder / role / entry.graph, min(len(texts), entry.vocab_size))
-        entries[role] = replace(
-            entry, graph=f"{role}/{entry.graph}", source=_origin(source.path), num_largest_logits=num_largest
-        )
+        digests, entry = source.write(folder, role, _counting(progress, f"exporting {role}", source))
+        files |= digests
+        entries[role] = replace(entry, source={**_origin(source.path), **entry.source})
+    for role, entry in entries.items():  # not before all are written: a draft may be made of the target's graph
+        num_largest = add_heads(folder / entry.graph, min(len(texts), entry.vocab_size))
+        entries[role] = replace(entry, num_largest_logits=num_largest)
     tokenizer = _write_tokenizer(folder, models["target"].tokenizer, texts)
     return Manifest(
         created_by=f"pilotfish {version('pilotfish')}",

@@ -19,6 +19,10 @@ from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.flags import GenerationFlags, LoadFlags, expanded
 
 SOURCE_HELP = "A GGUF file, a Hugging Face folder, a hub id, or a catalog name."
+DRAFT_HELP = f"{SOURCE_HELP} Or layers:N, the target's own first N layers. Default: none, drafts by lookup."
+
+VOCABULARY_HELP = "Trim the draft's head to so many tokens, those most frequent; each pass then reads less."
+TEXTS_HELP = "Text to count tokens in, with --draft-vocabulary; repeatable. Default: the order of the vocabulary."
 
 
 def register(app: typer.Typer) -> None:
@@ -50,9 +54,11 @@ def pull(
 def export(
     target: Annotated[str, typer.Option(help=SOURCE_HELP)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the new bundle.")] = None,
-    draft: Annotated[str | None, typer.Option(help=f"{SOURCE_HELP} Default: none, drafts by lookup.")] = None,
+    draft: Annotated[str | None, typer.Option(help=DRAFT_HELP)] = None,
     quant: Annotated[str, typer.Option(help="Recipe, such as int8 or int4-b128 (see README), or auto.")] = "int8",
     draft_quant: Annotated[str | None, typer.Option(help="Recipe of the draft; default: that of the target.")] = None,
+    vocabulary: Annotated[int | None, typer.Option("--draft-vocabulary", help=VOCABULARY_HELP)] = None,
+    texts: Annotated[list[Path] | None, typer.Option("--frequency-text", help=TEXTS_HELP)] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
     context: Annotated[int | None, typer.Option(help="With --dry-run: context length in tokens.")] = None,
     skip_verify: Annotated[bool, typer.Option("--skip-verify", help="Do not compare with the source.")] = False,
@@ -60,23 +66,25 @@ def export(
 ) -> None:
     """Turns a target, and a draft if there is one, into a bundle."""
     need_export_extra()
+    from pilotfish.export.agreement import report
     from pilotfish.export.bundle_writer import write_bundle
     from pilotfish.export.download import resolve_source
+    from pilotfish.export.drafts import planned_draft
     from pilotfish.export.dry_run import dry_run
-    from pilotfish.export.parity import summary
     from pilotfish.export.progress import ExportProgress
     from pilotfish.export.quantize import parse_recipe
     from pilotfish.export.recipe_choice import AUTO, CANDIDATES, choose, explained, measure_recipes
     from pilotfish.export.sources import Source, open_source
 
-    texts = {"target": quant, "draft": draft_quant or quant}
+    plan = planned_draft(draft, draft_quant, vocabulary, texts or ())
+    recipe_texts = {"target": quant, "draft": draft_quant or quant}
     if dry:
-        if AUTO in texts.values():
+        if AUTO in recipe_texts.values():
             raise OptionError("a dry run measures nothing, so it cannot choose a recipe; name one instead of auto")
-        recipes = parse_recipe(texts["target"]), parse_recipe(texts["draft"])
-        dry_run((target, draft), recipes, downloads_dir(), context, output, Console(highlight=False))
+        recipes = parse_recipe(recipe_texts["target"]), parse_recipe(recipe_texts["draft"])
+        dry_run((target, plan), recipes, downloads_dir(), context, output, Console(highlight=False))
         return
-    given = {role: None if text == AUTO else parse_recipe(text) for role, text in texts.items()}
+    given = {role: None if text == AUTO else parse_recipe(text) for role, text in recipe_texts.items()}
     if output is None:
         raise OptionError("no folder for the new bundle was given; add --output FOLDER, or --dry-run to see sizes")
     if context is not None:
@@ -95,19 +103,23 @@ def export(
                 explanations.append(explained(candidates, role))
             return resources.enter_context(closing(open_source(path, recipe)))
 
-        sources = source(target, "target"), source(draft, "draft") if draft else None
-        write_bundle(*sources, output, progress.weights, verify=not skip_verify, genai=genai)
+        target_source = source(target, "target")
+        draft_source = plan.source(target_source, lambda text: source(text, "draft")) if plan else None
+        write_bundle(
+            target_source, draft_source, output, progress.weights, verify=not skip_verify, genai=genai
+        )  # fmt: skip
     for text in explanations:
         print(text, file=sys.stderr)  # noqa: T201
-    for role, model in load_bundle(output).manifest.models.items():
-        print(f"{role} {model.recipe}: {summary(model.parity)}", file=sys.stderr)  # noqa: T201
+    print("\n".join(report(load_bundle(output))), file=sys.stderr)  # noqa: T201
     print(output)  # noqa: T201
 
 
 def verify(
     bundle: Annotated[Path, typer.Argument(help="A bundle folder, as `pilotfish export` writes it.")],
     target: Annotated[str | None, typer.Option(help=f"Compare the target with its source. {SOURCE_HELP}")] = None,
-    draft: Annotated[str | None, typer.Option(help="Compare the draft with its source.")] = None,
+    draft: Annotated[
+        str | None, typer.Option(help="Compare the draft with its source; layers:N has the target's.")
+    ] = None,
 ) -> None:
     """Checks a bundle: its files, and whether its graphs agree with themselves and with sources that are given."""
     need_export_extra()

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.filesize import decimal
 
+from pilotfish.export.drafts import DraftPlan
 from pilotfish.export.outline import find_outline
 from pilotfish.export.pairing import check_pair, vocabulary_of
 from pilotfish.export.quantize import Recipe
@@ -16,16 +17,16 @@ from pilotfish.runtime.text_table import text_table
 
 
 def dry_run(
-    sources: tuple[str, str | None], recipes: tuple[Recipe, Recipe], downloads: Path, context_length: int | None,
-    output: Path | None, console: Console,
+    sources: tuple[str, DraftPlan | None], recipes: tuple[Recipe, Recipe], downloads: Path,
+    context_length: int | None, output: Path | None, console: Console,
 ) -> None:  # fmt: skip
     """Prints the sizes of a target and, if there is one, a draft.
 
     Raises what an export of them would: `PairingError`, and `StorageError` if the disk of `output` has no room.
     """
-    outlines = [find_outline(text, downloads) for text in sources if text]
-    check_pair(*(vocabulary_of(outline.tokenizer.tokenizer_json) for outline in (outlines[0], outlines[-1])))
-    size = ExportSize(*(ModelSize(outline, recipe) for outline, recipe in zip(outlines, recipes, strict=False)))
+    target, plan = ModelSize(find_outline(sources[0], downloads), recipes[0]), sources[1]
+    size = ExportSize(target, plan.size(target, recipes[1], downloads) if plan else None)
+    check_pair(*(vocabulary_of(each.outline.tokenizer.tokenizer_json) for each in (target, size.draft or target)))
     context_length = size.context_length(context_length)
     console.print(_table(size, context_length), soft_wrap=True)
     console.print(
@@ -43,8 +44,8 @@ def _table(size: ExportSize, context_length: int) -> str:
     rows = []
     for role, model in size.models.items():
         caches = model.cache_bytes(context_length)
-        memory = decimal(model.data_bytes + caches)
-        parameters = f"{model.outline.num_parameters / 1e6:,.1f} M"
+        memory = decimal(model.weight_bytes + caches)
+        parameters = f"{model.num_parameters / 1e6:,.1f} M"
         data_bytes = f"{model.data_bytes:,}"
         rows.append((role, model.outline.name, str(model.recipe), parameters, data_bytes, decimal(caches), memory))
     return text_table(headings, rows)

@@ -28,9 +28,12 @@ _ZERO, _ONE = f"{_PREFIX}.zero", f"{_PREFIX}.one"
 def write_genai(bundle: Path, manifest: Manifest, texts: Sequence[str | None]) -> None:
     """Adds the files to a bundle folder whose graphs and tokenizer are written; `texts` are the tokens' by id.
 
-    onnxruntime-genai finds the target in the bundle's own folder, beside the tokenizer, and the draft in `draft/`.
+    onnxruntime-genai finds the target in the bundle's own folder, beside the tokenizer, and the draft in `draft/`. A
+    draft that is made of the target's layers, or has a trimmed head, is left out: alone it is no model.
     """
     for role, model in manifest.models.items():
+        if model.head_ids is not None or Path(model.graph).parts[0] != role:
+            continue
         graph = bundle / model.graph
         model_proto = onnx.load(graph, load_external_data=False)
         graph.with_name(GRAPH).write_bytes(masked(model_proto, model).SerializeToString())

@@ -21,11 +21,13 @@ MAX_LARGEST = 64  # more than any usual top-k
 def add_heads(graph_path: Path, num_ids: int) -> int:
     """Adds outputs for the largest logits of each row, their ids, and log Σ exp over the row; returns how many largest.
 
-    All are over the first `num_ids` of the vocabulary, the ones that the tokenizer knows. The weights' file is not
-    touched.
+    All are over the first `num_ids` of the vocabulary, the ones that the tokenizer knows; a trimmed head has no others.
+    The weights' file is not touched.
     """
     model = onnx.load(graph_path, load_external_data=False)
     names, nodes, graph = TensorNames(), Nodes(), model.graph
+    (logits,) = (value for value in graph.output if value.name == names.logits)
+    num_ids = min(num_ids, logits.type.tensor_type.shape.dim[-1].dim_value)
     num_largest = min(MAX_LARGEST, num_ids)
     constants = {"heads.start": 0, "heads.num_ids": num_ids, "heads.axis": 1, "heads.num_largest": num_largest}
     graph.initializer.extend(numpy_helper.from_array(np.array([value]), name) for name, value in constants.items())

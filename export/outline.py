@@ -90,6 +90,11 @@ class TracedOutline:
         """Elements of all weights but the biases; a tied head counts once."""
         return sum(self.floats) + sum(matrix.num_rows * matrix.num_columns for matrix in self.matrices)
 
+    @property
+    def vocabulary(self) -> MatrixShape:
+        """The embedding, as far as shapes tell: the matrix with the most rows."""
+        return max(self.matrices, key=lambda matrix: matrix.num_rows)
+
 
 AnyOutline = Outline | TracedOutline
 

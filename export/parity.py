@@ -1,6 +1,6 @@
 """How near an exported graph comes to its source and to itself, on a text sample that is shipped with pilotfish.
 
-Axis letters: `N` tokens of the sample, `V` vocabulary.
+Axis letters: `N` tokens of the sample, `V` vocabulary, `C` columns of logits: V, or as many ids as a trimmed head has.
 """
 
 from __future__ import annotations
@@ -76,31 +76,39 @@ def measure(
     """Runs the graph over `token_ids` on the CPU, or in bfloat16 on a GPU, and compares its logits.
 
     `reference` is float32 (N, V), the logits of the source weights. Numbers that are not finite are reported, not
-    raised: `check` refuses them.
+    raised: `check` refuses them. Where the head was trimmed, all figures are over the ids that it has.
     """
-    device = "cuda" if model.cache_dtype == "bfloat16" else "cpu"  # which has no attention in bfloat16
+    device = parity_device(model)
     with (
         np.errstate(all="ignore"),
         Decoder(model, graph_path, device=device, context_length=len(token_ids)) as decoder,
     ):
+        head_ids = decoder.head_ids
         logits = np.concatenate(list(_forwards(decoder, token_ids, MAX_WIDTH)))
         report = ParityReport(
             verified=True,
             num_tokens=len(token_ids),
-            perplexity=perplexity(logits, token_ids),
+            perplexity=perplexity(logits, token_ids, head_ids),
             largest_logit=float(np.abs(logits).max()),
         )
         report = _with_consistency(report, decoder, token_ids[:MAX_WIDTH], logits[:MAX_WIDTH])
     if reference is None:
         return report
+    if head_ids is not None:
+        reference = reference[:, head_ids]
     divergence = divergences(reference, logits)
     return replace(
         report,
         mean_kl=float(divergence.mean()),
         max_kl=float(divergence.max()),
         top1_agreement=float(np.mean(reference.argmax(axis=1) == logits.argmax(axis=1))),
-        reference_perplexity=perplexity(reference, token_ids),
+        reference_perplexity=perplexity(reference, token_ids, head_ids),
     )
+
+
+def parity_device(model: ModelEntry) -> str:
+    """Where a graph is measured: on the CPU, which has no attention in bfloat16, or else on a GPU."""
+    return "cuda" if model.cache_dtype == "bfloat16" else "cpu"
 
 
 def check(report: ParityReport, recipe: Recipe, role: str) -> None:
@@ -162,10 +170,16 @@ def _remedy(recipe: Recipe) -> str:
     return "try the recipe " + ("fp32" if str(recipe) == "int8-b16" else "int8-b16")
 
 
-def perplexity(logits: Floats, token_ids: Sequence[int]) -> float:
-    """exp of the mean surprise, in nats, of each token after the first, given the logits before it: (N, V), N ids."""
+def perplexity(logits: Floats, token_ids: Sequence[int], head_ids: NDArray[np.int64] | None = None) -> float:
+    """exp of the mean surprise, in nats, of each token after the first, given the logits before it: (N, C), N ids.
+
+    `head_ids` are the ids of the columns, None if the columns are the ids. Tokens without a column are left out; the
+    perplexity is 1 if none has one.
+    """
+    columns = range(logits.shape[1]) if head_ids is None else head_ids.tolist()
+    places = {token_id: place for place, token_id in enumerate(columns)}
     chosen = zip(_log_probs(logits[:-1]), token_ids[1:], strict=True)
-    return math.exp(-np.mean([row[token_id] for row, token_id in chosen]))
+    return math.exp(-np.mean([row[places[token_id]] for row, token_id in chosen if token_id in places] or [0.0]))
 
 
 def divergences(reference: Floats, logits: Floats) -> Doubles:

@@ -68,7 +68,7 @@ def drop_unused(graph: onnx.GraphProto) -> None:
     wanted, nodes = {value.name for value in graph.output}, []
     for node in reversed(graph.node):
         if wanted.intersection(node.output):
-            wanted.update(node.input)
+            wanted.update(filter(None, node.input))  # an input left out has no name, as an output left out has none
             nodes.append(node)
     initializers = [tensor for tensor in graph.initializer if tensor.name in wanted]
     del graph.node[:], graph.initializer[:], graph.value_info[:]

@@ -6,8 +6,8 @@ family and compares.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from pilotfish.export.graph import PADDING_POSITIONS
@@ -18,28 +18,71 @@ from pilotfish.runtime.decoder import MAX_WIDTH
 from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
 from pilotfish.runtime.errors import OptionError
 
+NPY_HEADER_BYTES, ID_BYTES = 128, 8  # of the file with the ids of a trimmed head
 GRAPH_BYTES = 2 << 20  # room for one model.onnx, which takes a few kilobytes a layer
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """What one model takes."""
+    """What one model takes.
+
+    `num_first_layers` is that of a draft which reads its target's data file, `num_head_ids` is how many tokens a
+    trimmed head has; both are None for a model as it is.
+    """
 
     outline: AnyOutline
     recipe: Recipe
+    num_first_layers: int | None = None
+    num_head_ids: int | None = None
+
+    @property
+    def num_layers(self) -> int:
+        """The layers that it computes."""
+        return self.num_first_layers or self.outline.config.num_layers
+
+    @property
+    def num_parameters(self) -> int:
+        """Elements of the matrices that it reads."""
+        head_ids = self.num_head_ids or 0
+        if isinstance(self.outline, TracedOutline):
+            return self.outline.num_parameters + head_ids * self.outline.vocabulary.num_columns
+        config = self.outline.config
+        whole = replace(self.outline, config=replace(config, num_layers=self.num_layers)).num_parameters
+        if not head_ids:
+            return whole
+        return whole + (head_ids - (0 if self.outline.is_tied else config.vocab_size)) * config.hidden_size
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights that it reads, alignment included. Each session packs its own, so memory holds them."""
+        is_tied = isinstance(self.outline, TracedOutline) or self.outline.is_tied
+        has_head = not is_tied and self.num_head_ids is None
+        return _aligned(_stored(self.outline, self.recipe, self.num_layers, has_head)) + self._trimmed_bytes
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of `model.onnx.data`, alignment included: exact with a builder, nearly so for a traced model."""
-        position = 0
-        for num_bytes in _stored(self.outline, self.recipe):
-            position += -position % ALIGNMENT + num_bytes
-        return position
+        """Bytes of its data files, and of the ids of a trimmed head; without what it reads of its target's.
+
+        Exact with a builder, nearly so for a traced model, of which a trimmed head counts beside the whole.
+        """
+        return self._trimmed_bytes if self.num_first_layers else self.weight_bytes
+
+    @property
+    def _trimmed_bytes(self) -> int:
+        if self.num_head_ids is None:
+            return 0
+        if isinstance(self.outline, TracedOutline):
+            matrix = _section(self.recipe.layout(), self.num_head_ids, self.outline.vocabulary.num_columns, False)
+        else:
+            part = ("embedding" if self.outline.is_tied else "head", self.num_head_ids)
+            matrix = _matrix(self.outline, self.recipe, (part,), self.outline.config.hidden_size, -1)
+        small = (num_bytes for each in matrix for num_bytes in _added(each))
+        return _aligned(small) + NPY_HEADER_BYTES + ID_BYTES * self.num_head_ids
 
     def cache_bytes(self, context_length: int) -> int:
         """Bytes of keys and values that the runtime allocates for a context of so many tokens."""
         config = self.outline.config
-        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * FLOAT_BYTES[self.recipe.floats]
+        per_token = 2 * self.num_layers * config.num_kv_heads * config.head_dim * FLOAT_BYTES[self.recipe.floats]
         return per_token * (min(context_length, config.max_positions) + MAX_WIDTH)
 
 
@@ -64,7 +107,7 @@ class ExportSize:
 
     def memory_bytes(self, context_length: int) -> int:
         """Bytes of weights and caches at a context length in tokens; what ONNX Runtime works with comes on top."""
-        return sum(model.data_bytes + model.cache_bytes(context_length) for model in self.models.values())
+        return sum(model.weight_bytes + model.cache_bytes(context_length) for model in self.models.values())
 
     def context_length(self, wanted: int | None) -> int:
         """`wanted`, or what the runtime takes by default; `OptionError` if the target does not allow it."""
@@ -76,12 +119,20 @@ class ExportSize:
         return wanted
 
 
-def _stored(outline: AnyOutline, recipe: Recipe) -> Iterator[int]:
-    """Bytes of each tensor of the data file."""
+def _aligned(tensor_bytes: Iterable[int]) -> int:
+    """Bytes of a data file of such tensors."""
+    position = 0
+    for num_bytes in tensor_bytes:
+        position += -position % ALIGNMENT + num_bytes
+    return position
+
+
+def _stored(outline: AnyOutline, recipe: Recipe, num_layers: int, has_head: bool) -> Iterator[int]:
+    """Bytes of each tensor of the first layers and around them; of a traced model those of all layers."""
     if isinstance(outline, TracedOutline):
         yield from _traced(outline, recipe)
     else:
-        yield from _built(outline, recipe)
+        yield from _built(outline, recipe, num_layers, has_head)
 
 
 def _traced(outline: TracedOutline, recipe: Recipe) -> Iterator[int]:
@@ -91,17 +142,17 @@ def _traced(outline: TracedOutline, recipe: Recipe) -> Iterator[int]:
         yield from _added(num_elements * FLOAT_BYTES["float32"])
 
 
-def _built(outline: Outline, recipe: Recipe) -> Iterator[int]:
+def _built(outline: Outline, recipe: Recipe, num_layers: int, has_head: bool) -> Iterator[int]:
     """In the order in which they are written."""
     config, float_bytes = outline.config, FLOAT_BYTES[recipe.floats]
     table = (config.max_positions + PADDING_POSITIONS) * config.rope.width // 2
     yield from _added(table * float_bytes)
     yield from _added(table * float_bytes)
     yield from _matrix(outline, recipe, (("embedding", config.vocab_size),), config.hidden_size, -1)
-    for layer in range(config.num_layers):
+    for layer in range(num_layers):
         yield from _layer(outline, recipe, layer)
     yield from _added(config.hidden_size * float_bytes)
-    if not outline.is_tied:
+    if has_head:
         yield from _matrix(outline, recipe, (("head", config.vocab_size),), config.hidden_size, -1)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pilotfish.export.checkpoint import Checkpoint, open_checkpoint
 from pilotfish.export.graph import build_decoder
+from pilotfish.export.llama import DecoderConfig
 from pilotfish.export.outline import outline_of, outline_of_path
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.reference import reference_logits
@@ -24,7 +25,7 @@ from pilotfish.runtime.errors import UnsupportedModelError
 
 Floats = NDArray[np.float32]
 
-GRAPH_NAME = "model.onnx"
+GRAPH_NAME, DATA_NAME = "model.onnx", "model.onnx.data"
 
 
 class Source(Protocol):
@@ -57,11 +58,12 @@ class Source(Protocol):
     def reference(self) -> str:
         """What computes its logits, for the parity report."""
 
-    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
-        """Writes `model.onnx` and `model.onnx.data` into `folder`.
+    def write(self, folder: Path, role: str, progress: Progress) -> tuple[Mapping[str, str], ModelEntry]:
+        """Writes its graph and weights into the folder of a bundle, in which it has a `role`: `target` or `draft`.
 
-        Returns the data file's sha256, and the entry of a manifest, in which `graph` is relative to `folder` and
-        `source` empty. `progress` is called with the number of elements finished since the last call.
+        Returns the sha256 of files by name, as far as they are known, and the entry of a manifest, in which `source`
+        says nothing but what was made of it. Names are relative to `folder`. `progress` is called with the number of
+        elements finished since the last call.
         """
 
     def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
@@ -100,22 +102,11 @@ class BuiltSource:
         """As in `Source`; exact but for the graph."""
         return ModelSize(outline_of(self.checkpoint), self.recipe).data_bytes + GRAPH_BYTES
 
-    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
+    def write(self, folder: Path, role: str, progress: Progress) -> tuple[Mapping[str, str], ModelEntry]:
         """As in `Source`."""
-        config = self.checkpoint.config
-        digest = build_decoder(self.checkpoint, self.recipe, folder, progress)
-        return digest, ModelEntry(
-            graph=GRAPH_NAME,
-            family=config.family,
-            num_layers=config.num_layers,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            vocab_size=config.vocab_size,
-            max_positions=config.max_positions,
-            recipe=str(self.recipe),
-            source={},
-            cache_dtype=self.recipe.floats,
-        )
+        (folder / role).mkdir()
+        digest = build_decoder(self.checkpoint, self.recipe, folder / role, progress)
+        return {f"{role}/{DATA_NAME}": digest}, built_entry(self.checkpoint.config, self.recipe, f"{role}/{GRAPH_NAME}")
 
     def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
         """As in `Source`."""
@@ -137,9 +128,11 @@ class TracedSource:
     num_bytes: int
     reference: str = "PyTorch"
 
-    def write(self, folder: Path, progress: Progress) -> tuple[str, ModelEntry]:
+    def write(self, folder: Path, role: str, progress: Progress) -> tuple[Mapping[str, str], ModelEntry]:
         """As in `Source`; `CheckpointError` if the architecture cannot keep the contract."""
-        return write_traced(self.path, self.recipe, folder, progress)
+        (folder / role).mkdir()
+        digest, entry = write_traced(self.path, self.recipe, folder / role, progress)
+        return {f"{role}/{DATA_NAME}": digest}, replace(entry, graph=f"{role}/{entry.graph}")
 
     def logits(self, token_ids: Sequence[int], progress: Progress) -> Floats:
         """As in `Source`; loads the model once more."""
@@ -152,6 +145,22 @@ class TracedSource:
 
     def close(self) -> None:
         """Nothing is open between the calls."""
+
+
+def built_entry(config: DecoderConfig, recipe: Recipe, graph: str) -> ModelEntry:
+    """The manifest's entry of a graph that `graph.py` built."""
+    return ModelEntry(
+        graph=graph,
+        family=config.family,
+        num_layers=config.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        vocab_size=config.vocab_size,
+        max_positions=config.max_positions,
+        recipe=str(recipe),
+        source={},
+        cache_dtype=recipe.floats,
+    )
 
 
 def open_source(path: Path, recipe: Recipe) -> Source:

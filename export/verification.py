@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pilotfish.export.bundle_writer import sha256_of
+from pilotfish.export.first_layers import made_again
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import Source
@@ -36,8 +37,13 @@ def check_roles(bundle: Bundle, roles: Collection[str]) -> None:
 
 
 def measure_bundle(bundle: Bundle, sources: Mapping[str, Source]) -> dict[str, ParityReport]:
-    """Measures every model, by role; those that `sources` has by role also against their source."""
-    return {role: measure_model(bundle, model, sources.get(role)) for role, model in bundle.manifest.models.items()}
+    """Measures every model, by role; those that `sources` has by role also against their source.
+
+    The source of a draft that was made of the target's layers is the target's.
+    """
+    models = bundle.manifest.models
+    sources = {role: made_again(source, models[role]) for role, source in sources.items()}
+    return {role: measure_model(bundle, model, sources.get(role)) for role, model in models.items()}
 
 
 def check_reports(bundle: Bundle, reports: Mapping[str, ParityReport]) -> None:

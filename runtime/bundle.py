@@ -71,6 +71,8 @@ class ModelEntry:
 
     `num_largest_logits` is how many of a row's largest logits the graph also gives, with their ids and log Σ exp over
     the row; 0 in bundles of releases that had no such outputs. `parity` is None in those that measured none.
+    `head_ids` names a file beside the graph with the token ids that the head of a draft was trimmed to, in the order of
+    the columns of its logits (`rows.py`); None for a head of all `vocab_size` ids.
     """
 
     graph: str
@@ -86,6 +88,7 @@ class ModelEntry:
     tensors: TensorNames = field(default_factory=TensorNames)
     parity: ParityReport | None = None
     num_largest_logits: int = 0
+    head_ids: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "num_kv_heads", "head_dim", "vocab_size", "max_positions"):

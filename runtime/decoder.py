@@ -1,6 +1,6 @@
 """One model on one device: token ids in, rows of logits out, with a cache that stays where the device is.
 
-Axis letters: `N` tokens of a forward, `R` rows of logits asked for, `V` vocabulary.
+Axis letters: `N` tokens of a forward, `R` rows of logits asked for, `C` columns of a row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.errors import Cancelled, DeviceError
 from pilotfish.runtime.filters import Logits
 from pilotfish.runtime.kv_cache import KvCache
-from pilotfish.runtime.rows import Rows
+from pilotfish.runtime.rows import Rows, read_head_ids
 from pilotfish.runtime.session import import_onnxruntime, open_session
 
 MAX_WIDTH = 256  # tokens of one forward; bounds the memory that ONNX Runtime's arena keeps
@@ -28,6 +28,8 @@ class Decoder:
 
     `min_width` is the least number of rows that a forward runs; shorter ones are padded with a dummy token behind the
     real ones, which causal attention keeps out of their results and which the cache then forgets. See `exactness.py`.
+    `head_ids` are the token ids of the columns of its logits, ascending int64 (C,), if its head was trimmed; else it is
+    None, and there is a column for each of `vocab_size` ids.
     """
 
     def __init__(
@@ -50,13 +52,17 @@ class Decoder:
         self.run_s = 0.0
         self._names = model.tensors
         self.vocab_size = model.vocab_size
+        self.head_ids = (
+            read_head_ids(graph_path.with_name(model.head_ids), model.vocab_size) if model.head_ids else None
+        )
+        self._num_columns = model.vocab_size if self.head_ids is None else len(self.head_ids)
         self._session = open_session(graph_path, device, num_threads, spin, cancelled)
         self.cache = KvCache(model, context_length + MAX_WIDTH, device)
         self._run_options = import_onnxruntime().RunOptions()
         self._binding = self._session.io_binding()
         if reads_heads is None:
             reads_heads = device != "cpu"
-        self._logits = Rows(model, self._binding, device, reads_heads=reads_heads)
+        self._logits = Rows(model, self._num_columns, self._binding, device, reads_heads=reads_heads)
         self.log_sum_exp: NDArray[np.float32] | None = None
         # Heads that nobody reads are not computed.
         self._run_options.only_execute_path_to_fetches = True
@@ -92,7 +98,7 @@ class Decoder:
     def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
         """Appends tokens to the cache and returns the logits after the last `num_logits` of them.
 
-        Returns float32 (num_logits, V): a view that the next forward overwrites. If `num_largest` is not 0, only so
+        Returns float32 (num_logits, C): a view that the next forward overwrites. If `num_largest` is not 0, only so
         many logits of a row are needed, its largest; the others may be −inf. `log_sum_exp` (num_logits,) then is
         log Σ exp over each whole row, or None if the device did not compute it. More than `MAX_WIDTH` tokens run in
         several passes. On any error, `Cancelled` included, the cache keeps the whole passes only.
@@ -102,7 +108,7 @@ class Decoder:
         if self.length + len(token_ids) > self.context_length:
             raise ValueError(f"{len(token_ids)} tokens after {self.length} exceed the context of {self.context_length}")
         if not token_ids:
-            return np.zeros((0, self.vocab_size), np.float32)
+            return np.zeros((0, self._num_columns), np.float32)
         done = 0
         while (left := len(token_ids) - done) > MAX_WIDTH:
             width = min(MAX_WIDTH, left - num_logits)  # the asked-for rows stay together in the last pass

@@ -1,10 +1,14 @@
-"""Drafts with a small model of the same vocabulary, which may have a drafter of its own."""
+"""Drafts with a small model of the same vocabulary, or of a part of it, which may have a drafter of its own.
+
+Axis letters: `N` rows, `C` columns of the draft's logits, `V` ids that it shares with the target.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Drafter, Proposal, never
@@ -31,7 +35,8 @@ class ModelDrafter:
     ) -> None:  # fmt: skip
         """`vocab_size` is the width of a proposal's rows; `masked_ids` mean another text to the target than here.
 
-        Ids that only the target has are never proposed, and are read as token 0. `inner` drafts `num_inner_tokens` in a
+        Ids that only the target has are never proposed, and are read as token 0. Those that a trimmed head lacks are
+        never proposed either. `inner` drafts `num_inner_tokens` in a
         round, of ids below the draft's own vocabulary.
         """
         self._view = _DraftView(decoder, min(vocab_size, decoder.vocab_size), masked_ids)
@@ -83,13 +88,18 @@ class ModelDrafter:
 
 
 class _DraftView:
-    """The draft's decoder as a round sees it: of `vocab_size` ids, those that mean something else never chosen."""
+    """The draft's decoder as a round sees it: rows of `vocab_size` ids, in which what it must not choose is unlikely.
+
+    That is what means something else to the target, and what a trimmed head lacks.
+    """
 
     def __init__(self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int]) -> None:
         self.vocab_size = vocab_size
         self.rollback = decoder.rollback
         self._decoder = decoder
         self._masked_ids = np.asarray([i for i in masked_ids if i < vocab_size], np.int64)
+        head_ids = decoder.head_ids
+        self._head_ids = None if head_ids is None else head_ids[head_ids < vocab_size]
 
     @property
     def length(self) -> int:
@@ -102,7 +112,11 @@ class _DraftView:
     def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
         readable = [token_id if token_id < self.vocab_size else 0 for token_id in token_ids]
         num_largest = num_largest and num_largest + len(self._masked_ids)
-        logits = self._decoder.forward(readable, num_logits, num_largest)[:, : self.vocab_size]
+        logits = self._decoder.forward(readable, num_logits, num_largest)
+        if self._head_ids is None:
+            logits = logits[:, : self.vocab_size]
+        else:
+            logits = _spread(logits[:, : len(self._head_ids)], self._head_ids, self.vocab_size)
         logits[:, self._masked_ids] = LEAST_LOGIT
         return logits
 
@@ -113,3 +127,10 @@ class _DraftView:
             probability(round_.logits[row], token_id, None if sums is None else float(sums[row]))
             for row, token_id in enumerate(round_.token_ids)
         ]
+
+
+def _spread(logits: Logits, ids: NDArray[np.int64], vocab_size: int) -> Logits:
+    """Rows (N, C) of the logits of `ids` (C,) → rows (N, V) in which all others are −inf."""
+    spread = np.full((len(logits), vocab_size), -np.inf, np.float32)
+    spread[:, ids] = logits
+    return spread

@@ -20,6 +20,7 @@ from pilotfish.export.checkpoint import open_checkpoint
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import BuiltSource, open_source
 from pilotfish.export.traced import write_traced
+from pilotfish.export.trimmed import Trimmed
 from pilotfish.runtime import load
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.cli import run
@@ -252,6 +253,23 @@ def logits(entry, graph_path: Path) -> np.ndarray:
 
 
 @needs_optimum
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8"])
+@pytest.mark.parametrize("name", ["gpt2, tied", "gemma2", "cohere", "phi", "mixtral"])
+def test_the_head_of_a_traced_draft_is_trimmed(name: str, recipe: str, tmp_path: Path):
+    source, ids = (
+        open_source(write_pretrained(tiny_model(name), tmp_path / "model"), parse_recipe(recipe)),
+        np.arange(0, 250, 2),
+    )
+    found = []
+    for number, draft in enumerate((source, Trimmed(source, ids))):
+        bundle = load_bundle(write_bundle(source, draft, tmp_path / str(number), verify=False))
+        entry = bundle.manifest.draft
+        with Decoder(entry, bundle.path / entry.graph, device="cpu", context_length=len(IDS)) as decoder:
+            found.append(decoder.forward(IDS, len(IDS)).copy())
+    np.testing.assert_allclose(found[1], found[0][:, ids], rtol=0, atol=1e-4)
+
+
+@needs_optimum
 @pytest.mark.parametrize("name", ["gpt2", "cohere", "gemma3_text", "falcon"])
 def test_a_command_exports_an_architecture_that_drafts_for_itself(name: str, tmp_path: Path, capsys):
     """From the command to the output: as its own draft everything is accepted, and a coarser copy changes nothing."""
@@ -294,6 +312,5 @@ def test_a_gguf_without_a_builder_is_refused_by_name(tmp_path: Path):
 @pytest.mark.parametrize("name", ["gpt2", "gemma3_text", "glm4_moe"])
 def test_the_room_for_a_traced_model_holds_what_is_written(name: str, recipe: str, tmp_path: Path):
     source = open_source(write_pretrained(tiny_model(name), tmp_path / "model"), parse_recipe(recipe))
-    (tmp_path / "target").mkdir()
-    source.write(tmp_path / "target", lambda num_weights: None)
+    source.write(tmp_path, "target", lambda num_weights: None)
     assert sum(path.stat().st_size for path in (tmp_path / "target").iterdir()) <= source.num_bytes

@@ -31,6 +31,7 @@ NUM_RUNS = 20_000
 VOCAB_SIZE = 5
 PROMPT = (2, 0, 1, 2, 4, 3, 2, 0)  # lookup finds what followed its last two tokens
 CONTEXT_LENGTH = 32
+HEAD_IDS = (1, 2, 4, *range(5, 100))  # of the trimmed draft, which misses two of the `V` ids
 SAMPLINGS = {
     "temperature": {"temperature": 8.0},
     "filters": {"temperature": 10.0, "top_k": 4, "top_p": 0.9},
@@ -46,6 +47,7 @@ class RememberedDecoder:
 
     def __init__(self, decoder: Decoder) -> None:
         self.vocab_size, self.context_length = decoder.vocab_size, decoder.context_length
+        self.head_ids = decoder.head_ids
         self._decoder = decoder
         self._token_ids: list[int] = []
         self._rows: dict[tuple[int, ...], np.ndarray] = {}
@@ -98,11 +100,18 @@ Models = dict[str, RememberedDecoder]
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    bundle = load_bundle(tiny_bundle(tmp_path_factory.mktemp("tiny"), draft_noise=0.3))
-    entries = {"target": bundle.manifest.target, "draft": bundle.manifest.draft}
+    bundle, trimmed = (
+        load_bundle(tiny_bundle(tmp_path_factory.mktemp("tiny"), draft_noise=0.3, head_ids=head_ids))
+        for head_ids in (None, HEAD_IDS)
+    )
+    entries = {
+        "target": (bundle, bundle.manifest.target),
+        "draft": (bundle, bundle.manifest.draft),
+        "trimmed": (trimmed, trimmed.manifest.draft),
+    }
     decoders = {
-        name: Decoder(entry, bundle.path / entry.graph, device="cpu", context_length=CONTEXT_LENGTH, num_threads=1)
-        for name, entry in entries.items()
+        name: Decoder(entry, where.path / entry.graph, device="cpu", context_length=CONTEXT_LENGTH, num_threads=1)
+        for name, (where, entry) in entries.items()
     }
     yield {name: RememberedDecoder(decoder) for name, decoder in decoders.items()}
     for decoder in decoders.values():
@@ -134,6 +143,8 @@ def drafter_of(models: Models, name: str) -> Drafter:
         return LookupDrafter(VOCAB_SIZE)
     if name == "model":
         return ModelDrafter(models["draft"], VOCAB_SIZE)
+    if name == "trimmed":
+        return ModelDrafter(models["trimmed"], VOCAB_SIZE, inner=LookupDrafter(VOCAB_SIZE))
     # Levels that often disagree with each other: the target's own weights draft for its draft.
     tiny = ModelDrafter(RememberedDecoder(models["target"]._decoder), VOCAB_SIZE, inner=LookupDrafter(VOCAB_SIZE))
     return ModelDrafter(models["draft"], VOCAB_SIZE, inner=tiny, num_inner_tokens=2)
@@ -229,6 +240,12 @@ def test_output_drafted_by_a_model_follows_the_target(
 @each_sampling
 def test_output_of_two_tokens_follows_the_target(measure: Measure, rule: str, sampling: str):
     assert max(measure(rule, sampling, "model", 4, 2)) <= 1
+
+
+@each_rule
+@each_sampling
+def test_output_drafted_with_a_trimmed_head_follows_the_target(measure: Measure, rule: str, sampling: str):
+    assert max(measure(rule, sampling, "trimmed", 3, 4)) <= 1
 
 
 @each_rule

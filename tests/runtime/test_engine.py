@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,28 @@ def test_penalties_are_the_same_with_and_without_speculation(engine: Engine, opt
                 engine.reset()
                 arguments = {"draft": draft, "num_draft_tokens": num_draft_tokens, "sampling": sampling}
                 assert generated(engine, prompt, **arguments) == plain, (prompt, draft, num_draft_tokens)
+
+
+HEAD_IDS = sorted({0, 1, *range(20, 300, 2)})
+
+
+@pytest.mark.parametrize("recipe", ["fp32", "int8", "w8a8"])
+def test_a_trimmed_draft_changes_nothing_and_proposes_what_its_head_has(recipe: str, tmp_path: Path):
+    samplings = [SamplingParams(**options) for options in ({}, *PENALTIES, {"temperature": 0.8, "seed": 5})]
+    with pilotfish.load(tiny_bundle(tmp_path, recipe, draft_noise=0.01, head_ids=HEAD_IDS)) as engine:
+        num_accepted = 0
+        for prompt, sampling in itertools.product(PROMPTS[:3], samplings):
+            engine.reset()
+            plain = generated(engine, prompt, draft="off", sampling=sampling)
+            engine.reset()
+            chunks = list(engine.generate(prompt, GenerationOptions(48, sampling=sampling, draft="model")))
+            assert [token_id for chunk in chunks for token_id in chunk.token_ids] == plain
+            for chunk in chunks:
+                if chunk.origin == "model":
+                    assert set(chunk.token_ids) <= set(HEAD_IDS)
+                    num_accepted += len(chunk.token_ids)
+            assert_invariant(engine)
+        assert num_accepted > 40
 
 
 def test_a_draft_equal_to_the_target_is_always_accepted(tmp_path: Path):

@@ -81,12 +81,19 @@ SAMPLINGS = {
 }
 
 
+@pytest.fixture(scope="module", params=["whole", "trimmed"])
+def pair_path(request: pytest.FixtureRequest, bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "whole":
+        return bundle_path
+    return tiny_bundle(tmp_path_factory.mktemp("trimmed"), config=WIDE, head_ids=range(0, 300, 3))
+
+
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_generation_by_heads_gives_the_same_tokens(name: str, bundle_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_generation_by_heads_gives_the_same_tokens(name: str, pair_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = {}
     for reads_heads in (False, True):
         monkeypatch.setattr(engine_module, "Decoder", partial(Decoder, reads_heads=reads_heads))
-        with pilotfish.load(bundle_path) as engine:
+        with pilotfish.load(pair_path) as engine:
             for draft in ("off", "model", "cascade"):
                 engine.reset()
                 options = GenerationOptions(sampling=SAMPLINGS[name], max_tokens=40, draft=draft, num_draft_tokens=4)

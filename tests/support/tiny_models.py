@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.rope import Rope
 from pilotfish.export.sources import BuiltSource
 from pilotfish.export.tokenizer_files import TokenizerFiles
+from pilotfish.export.trimmed import Trimmed
 
 TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{% endfor %}"
@@ -102,12 +104,17 @@ def tiny_checkpoint(config: DecoderConfig = CONFIG, weights: dict | None = None,
 
 def tiny_bundle(
     folder: Path, recipe: str = "fp32", *, draft_noise: float | None = 0.15, config: DecoderConfig = CONFIG,
-    verify: bool = False,
+    verify: bool = False, head_ids: Sequence[int] | None = None,
 ) -> Path:  # fmt: skip
-    """A bundle whose draft is its target with some noise, or without a draft if `draft_noise` is None."""
+    """A bundle whose draft is its target with some noise, or without a draft if `draft_noise` is None.
+
+    The draft's head is trimmed to `head_ids`, unless that is None.
+    """
     weights = tiny_weights(config)
     target = BuiltSource(tiny_checkpoint(config, weights), parse_recipe(recipe))
     draft = None
     if draft_noise is not None:
         draft = replace(target, checkpoint=tiny_checkpoint(config, perturbed(weights, draft_noise)))
+        if head_ids is not None:
+            draft = Trimmed(draft, np.array(sorted(head_ids), np.int64))
     return write_bundle(target, draft, folder / "bundle", verify=verify)

@@ -1,0 +1,80 @@
+"""How often a target accepts what its draft draws, on the shipped text sample, and what trimming can cost of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilotfish.export.parity import parity_device, sample_ids, summary
+from pilotfish.runtime.bundle import Bundle, ModelEntry
+from pilotfish.runtime.calibration import FIRST_SCORED, measured_agreement
+from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
+from pilotfish.runtime.drafters.model import ModelDrafter
+from pilotfish.runtime.errors import OptionError
+from pilotfish.runtime.filters import softmax
+from pilotfish.runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """`accepted` is the part of the draft's tokens that the target accepts, as `measured_agreement` says.
+
+    `most_lost` is the probability that the target gives to tokens which a trimmed head lacks, None if it is whole. A
+    token brings Σ min(draft, target); trimming raises the draft's probability of those that stay, so it costs at most
+    what the target gives to those that go.
+    """
+
+    accepted: float
+    most_lost: float | None = None
+
+    def __str__(self) -> str:
+        text = f"draft agreement with the target on the sample: {self.accepted:.3f}"
+        if self.most_lost is None:
+            return text
+        return f"{text} (whole vocabulary: at most {min(self.accepted + self.most_lost, 1):.3f})"
+
+
+def report(bundle: Bundle) -> list[str]:
+    """What an export says of the bundle that it wrote, in lines; the agreement only if the models were verified too."""
+    models = bundle.manifest.models
+    lines = [f"{role} {model.recipe}: {summary(model.parity)}" for role, model in models.items()]
+    draft = bundle.manifest.draft
+    is_verified = draft is not None and draft.parity is not None and draft.parity.verified
+    return [*lines, str(measure_agreement(bundle))] if is_verified else lines
+
+
+def measure_agreement(bundle: Bundle) -> Agreement:
+    """Runs both models over the beginning of the sample; `OptionError` if the bundle has no draft."""
+    manifest = bundle.manifest
+    if manifest.draft is None:
+        raise OptionError(f"{bundle.path} has no draft that could agree with its target")
+    token_ids = sample_ids(Tokenizer(bundle), manifest.target)[:MAX_WIDTH]
+    vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
+    with ExitStack() as resources:
+
+        def decoder(model: ModelEntry) -> Decoder:
+            length = min(len(token_ids) + 1, model.max_positions)
+            opened = Decoder(model, bundle.path / model.graph, device=parity_device(model), context_length=length)
+            return resources.enter_context(opened)
+
+        target, draft = decoder(manifest.target), decoder(manifest.draft)
+        drafter = ModelDrafter(draft, vocab_size, manifest.masked_draft_ids)
+        accepted = measured_agreement(target, drafter, token_ids)
+        if draft.head_ids is None:
+            return Agreement(accepted)
+        return Agreement(accepted, _probability_beside(target, token_ids, draft.head_ids, vocab_size))
+
+
+def _probability_beside(
+    target: Decoder, token_ids: Sequence[int], ids: NDArray[np.int64], vocab_size: int
+) -> float:  # fmt: skip
+    """The mean probability of all tokens but `ids`, where `measured_agreement` looks; the cache is empty afterwards."""
+    token_ids = token_ids[: target.context_length - 1]
+    logits = target.forward(token_ids, len(token_ids))[FIRST_SCORED - 1 : -1 : 2, :vocab_size]
+    target.rollback(0)
+    inside = softmax(logits)[:, ids[ids < vocab_size]].sum(axis=1)
+    return float(np.clip(1 - inside.mean(), 0, 1))

@@ -1,0 +1,59 @@
+"""What an export says of its draft: how much of it the target accepts, and what trimming costs of that at most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pilotfish.export.agreement import Agreement, measure_agreement, report
+from pilotfish.runtime.bundle import load_bundle
+from pilotfish.runtime.cli import run
+from pilotfish.runtime.errors import OptionError
+from support.checkpoint_files import write_gguf
+from support.tiny_models import tiny_bundle
+
+HEAD_IDS = np.random.default_rng(8).choice(300, 150, replace=False).tolist()
+
+
+def measured(folder: Path, **options) -> Agreement:
+    return measure_agreement(load_bundle(tiny_bundle(folder, **options)))
+
+
+def test_a_twin_is_accepted_and_the_noisier_a_draft_the_less_it_is(tmp_path: Path):
+    found = [measured(tmp_path / str(noise), draft_noise=noise).accepted for noise in (0.0, 0.1, 1.0)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] == pytest.approx(1, abs=1e-3)
+    assert 0 <= found[2] < 0.9 * found[0]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.5])
+def test_trimming_costs_no_more_than_is_said(noise: float, tmp_path: Path):
+    whole = measured(tmp_path / "whole", draft_noise=noise)
+    trimmed = measured(tmp_path / "trimmed", draft_noise=noise, head_ids=HEAD_IDS)
+    assert whole.most_lost is None
+    assert 0 < trimmed.most_lost < 1
+    assert whole.accepted <= trimmed.accepted + trimmed.most_lost + 1e-4
+    if noise == 0:  # of a twin nothing else is lost than what is trimmed
+        assert trimmed.accepted == pytest.approx(1 - trimmed.most_lost, abs=1e-3)
+
+
+def test_the_line_names_both():
+    assert str(Agreement(0.8125)).endswith("on the sample: 0.812")
+    assert str(Agreement(0.8, 0.025)).endswith("0.800 (whole vocabulary: at most 0.825)")
+    assert str(Agreement(0.9, 0.4)).endswith("at most 1.000)")
+
+
+def test_nothing_is_measured_that_was_not_to_be_verified(tmp_path: Path, lookup_bundle_path: Path):
+    assert [line.split(":")[0] for line in report(load_bundle(tiny_bundle(tmp_path)))] == ["target fp32", "draft fp32"]
+    assert len(report(load_bundle(lookup_bundle_path))) == 1
+    with pytest.raises(OptionError, match="has no draft"):
+        measure_agreement(load_bundle(lookup_bundle_path))
+
+
+def test_an_export_ends_with_the_agreement(tmp_path: Path, capsys: pytest.CaptureFixture):
+    source = str(write_gguf(tmp_path / "tiny.gguf"))
+    options = ["--draft", "layers:1", "--draft-vocabulary", "100"]
+    assert run(["export", "--target", source, "-o", str(tmp_path / "out"), *options]) == 0
+    assert str(measure_agreement(load_bundle(tmp_path / "out"))) in capsys.readouterr().err.splitlines()
