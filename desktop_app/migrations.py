@@ -1,4 +1,4 @@
-"""The tables of the chat database. Number n brings a database of version n - 1 to version n; released ones never change.
+"""The tables of the chat database. Migration n brings it from version n - 1 to n; released ones never change.
 
 SQLite's `user_version` holds the version; 0 is an empty file.
 """

@@ -5,11 +5,13 @@ A temporary chat is simply never given to a store. Times are in seconds since th
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pilotfish.desktop_app.conversation import Conversation, Message
 from pilotfish.desktop_app.database import open_database, storing, transaction
@@ -57,7 +59,8 @@ class Store:
             rows = self._connection.execute(query, (chat_id,)).fetchall()
         messages = messages_of(row[:-1] for row in rows)
         chosen = tuple(message.id for message, row in zip(messages, rows, strict=True) if row[-1])
-        return Conversation(chat_id, *row, messages, chosen)
+        created_s, title, system_prompt = row
+        return Conversation(chat_id, created_s, title, system_prompt, messages, chosen)
 
     def add(self, conversation: Conversation, now_s: float) -> None:
         """A new chat with all its messages, or none of it; `StoreError` if one of that id is there."""
@@ -115,10 +118,12 @@ class Store:
             f"INSERT INTO messages (chat_id, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608 - no input
             "ON CONFLICT (id) DO UPDATE SET "
             "text = excluded.text, state = excluded.state, details = excluded.details "
-            "RETURNING number"
+            "WHERE chat_id = excluded.chat_id RETURNING number"
         )
-        # One row comes back; fetching it all ends the statement.
-        ((number,),) = self._connection.execute(query, (chat_id, *row_of(message))).fetchall()
+        numbers = self._connection.execute(query, (chat_id, *row_of(message))).fetchall()
+        if not numbers:
+            raise StoreError(f"message {message.id!r} is in another chat already")
+        ((number,),) = numbers
         if message.state != "streaming":  # a long reply is not indexed anew each second
             self._index(number, searchable_text(message))
 
@@ -126,12 +131,10 @@ class Store:
         self._connection.execute("INSERT OR REPLACE INTO texts (rowid, text) VALUES (?, ?)", (number, text))
 
     def _save_choices(self, conversation: Conversation) -> None:
-        chosen = conversation.chosen_ids
-        marks = ", ".join("?" * len(chosen))
-        query = (
-            f"UPDATE messages SET is_chosen = (id IN ({marks})) WHERE chat_id = ? AND is_chosen <> (id IN ({marks}))"  # noqa: S608 - marks only
-        )
-        self._connection.execute(query, (*chosen, conversation.id, *chosen))
+        chosen = "(id IN (SELECT value FROM json_each(?)))"
+        query = f"UPDATE messages SET is_chosen = {chosen} WHERE chat_id = ? AND is_chosen <> {chosen}"  # noqa: S608 - no input
+        ids = json.dumps(conversation.chosen_ids)
+        self._connection.execute(query, (ids, conversation.id, ids))
 
     def _interrupt_streaming(self) -> None:
         rows = self._connection.execute("SELECT number, text FROM messages WHERE state = 'streaming'").fetchall()
@@ -139,8 +142,8 @@ class Store:
             self._connection.execute("UPDATE messages SET state = 'interrupted' WHERE number = ?", (number,))
             self._index(number, str(text))
 
-    def _row(self, query: str, *values: object) -> tuple[object, ...] | None:
-        row: tuple[object, ...] | None = self._connection.execute(query, values).fetchone()
+    def _row(self, query: str, *values: object) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self._connection.execute(query, values).fetchone()
         return row
 
     @contextmanager
