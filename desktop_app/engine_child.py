@@ -25,7 +25,6 @@ from pilotfish.desktop_app.protocol import (
     Count,
     Counted,
     Done,
-    Failed,
     Generate,
     Load,
     Loaded,
