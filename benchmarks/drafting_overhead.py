@@ -76,7 +76,7 @@ def main() -> None:
             model.length = len(committed)
             plan = controller.plan(committed, 16)
             k = min(plan.num_draft_tokens, 4)
-            played = Round(tuple(range(k)), k, max(k - 1, 0), None, None, (), (0.8,) * k, plan.arm if k else "")
+            played = Round(tuple(range(k)), k, max(k - 1, 0), None, None, None, (), (0.8,) * k, plan.arm if k else "")
             controller.observe(plan, played, 0.11, 0.03 * k, 0.001)
 
         choosing = median_us(choose, lambda: None)
