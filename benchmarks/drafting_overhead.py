@@ -68,7 +68,7 @@ def main() -> None:
         )
         model = StandIn()
         controller = Controller(WidthCosts(COSTS), WidthCosts({w: s / 3 for w, s in COSTS.items()}), suffix, model)
-        controller.begin()
+        controller.begin(num_tokens, 2 * num_tokens)
 
         def choose(
             controller: Controller = controller, committed: list[int] = committed, model: StandIn = model
