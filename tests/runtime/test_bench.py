@@ -96,9 +96,9 @@ def test_the_report_tells_a_speed_up_only_where_there_is_one(record: Record):
 
 
 def test_prices_add_the_cost_of_an_answer(record: Record):
-    assert "cost an answer" not in "".join(report(record, Prices()))
-    rows = [line for line in "\n".join(report(alike(record), Prices(per_hour=36.0))).splitlines() if "cost" in line]
-    assert [row.split()[:4] for row in rows] == [["cost", "an", "answer", "0.002"]]
+    assert "cost of" not in "".join(report(record, Prices()))
+    rows = [line for line in "\n".join(report(alike(record), Prices(per_hour=36.0))).splitlines() if "cost of" in line]
+    assert [row.split()[:4] for row in rows] == [["cost", "of", "1,000", "answers"]]
 
 
 def test_notes_are_printed(record: Record):
