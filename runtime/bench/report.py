@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pilotfish.runtime.bench import figures
@@ -138,8 +138,13 @@ def groups_of(record: Record) -> list[tuple[str, str]]:
 
 
 def comparison(before: Record, now: Record) -> Iterator[str]:
-    """What changed since another record: the speed of each arm, its speed-up, its texts, and the machine."""
-    yield f"compared with the record of {before.made_at}:"
+    """What changed since another record: the speed of each arm, its speed-up, its texts, and the machine.
+
+    Only prompts of both are compared.
+    """
+    both = {a.prompt for a in before.answers} & {a.prompt for a in now.answers}
+    before, now = _of_prompts(before, both), _of_prompts(now, both)
+    yield f"compared with the record of {before.made_at}, over the {len(both)} prompts of both:"
     rows = []
     for arm in [arm for arm in now.arms if arm in before.arms]:
         ratio = figures.change(before.answers, now.answers, arm)
@@ -162,6 +167,10 @@ def differences(before: Record, now: Record) -> Iterator[str]:
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name) and name != "load_average":
                 yield f"note: {name} was {old.get(name)} then, and is {new.get(name)} now"
+
+
+def _of_prompts(record: Record, prompts: Set[str]) -> Record:
+    return replace(record, answers=tuple(answer for answer in record.answers if answer.prompt in prompts))
 
 
 def _same_texts(before: Record, now: Record, arm: str) -> str:
