@@ -63,6 +63,7 @@ def export(
     context: Annotated[int | None, typer.Option(help="With --dry-run: context length in tokens.")] = None,
     skip_verify: Annotated[bool, typer.Option("--skip-verify", help="Do not compare with the source.")] = False,
     genai: Annotated[bool, typer.Option("--genai", help="Add the files that onnxruntime-genai needs.")] = False,
+    progress_lines: Annotated[bool, typer.Option("--progress-lines", help="Progress as lines of JSON.")] = False,
 ) -> None:
     """Turns a target, and a draft if there is one, into a bundle."""
     need_export_extra()
@@ -92,7 +93,7 @@ def export(
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
     explanations: list[str] = []
-    with ExitStack() as resources, ExportProgress(Console(stderr=True)) as progress:
+    with ExitStack() as resources, ExportProgress(Console(stderr=True), as_lines=progress_lines) as progress:
 
         def source(text: str, role: str) -> Source:
             path = resolve_source(text, downloads_dir(), progress=progress.bytes_of(f"fetching {text}"))
