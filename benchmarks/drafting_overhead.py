@@ -68,7 +68,7 @@ def main() -> None:
         )
         model = StandIn()
         controller = Controller(WidthCosts(COSTS), WidthCosts({w: s / 3 for w, s in COSTS.items()}), suffix, model)
-        controller.begin()
+        controller.begin(num_tokens, 2 * num_tokens)
 
         def choose(
             controller: Controller = controller, committed: list[int] = committed, model: StandIn = model
@@ -76,7 +76,7 @@ def main() -> None:
             model.length = len(committed)
             plan = controller.plan(committed, 16)
             k = min(plan.num_draft_tokens, 4)
-            played = Round(tuple(range(k)), k, max(k - 1, 0), None, None, (), (0.8,) * k, plan.arm if k else "")
+            played = Round(tuple(range(k)), k, max(k - 1, 0), None, None, None, (), (0.8,) * k, plan.arm if k else "")
             controller.observe(plan, played, 0.11, 0.03 * k, 0.001)
 
         choosing = median_us(choose, lambda: None)

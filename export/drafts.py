@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.export.first_layers import check_layers, first_layers, parse_layers
+from pilotfish.export.first_layers import check_layers, first_layers, not_known_apart, parse_layers
 from pilotfish.export.frequency import check_num_ids, frequent_ids, read_texts
-from pilotfish.export.outline import find_outline
+from pilotfish.export.outline import TracedOutline, find_outline
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.sizes import ModelSize
 from pilotfish.export.sources import Source
@@ -43,6 +43,8 @@ class DraftPlan:
             check_num_ids(target.outline.tokenizer, self.num_head_ids)
         if self.num_layers is None:
             return ModelSize(find_outline(self.text, downloads), recipe, num_head_ids=self.num_head_ids)
+        if isinstance(target.outline, TracedOutline):
+            raise not_known_apart(target.outline.name, self.num_layers)
         check_layers(self.num_layers, target.outline.config.num_layers)
         return ModelSize(target.outline, target.recipe, self.num_layers, self.num_head_ids)
 

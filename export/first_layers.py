@@ -41,13 +41,17 @@ def check_layers(num_layers: int, all_layers: int) -> None:
         raise OptionError(f"the target has {all_layers} layers; a draft of them has 1 to {all_layers - 1}")
 
 
+def not_known_apart(name: str, num_layers: int) -> OptionError:
+    """The refusal of a target that is traced."""
+    return OptionError(
+        f"{name} has no builder, so its layers are not known apart; choose another draft than {PREFIX}{num_layers}"
+    )
+
+
 def first_layers(target: Source, num_layers: int) -> FirstLayers:
     """The draft of a target's first layers; `OptionError` if it has fewer, or was traced."""
     if not isinstance(target, BuiltSource):
-        raise OptionError(
-            f"{target.path} has no builder, so its layers are not known apart; choose another draft than "
-            f"{PREFIX}{num_layers}"
-        )
+        raise not_known_apart(target.path.name, num_layers)
     check_layers(num_layers, target.checkpoint.config.num_layers)
     return FirstLayers(target, num_layers)
 

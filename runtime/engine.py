@@ -27,7 +27,7 @@ from pilotfish.runtime.generation import Chunk, GenerationOptions
 from pilotfish.runtime.grammar import GrammarCompiler
 from pilotfish.runtime.metrics import Stats
 from pilotfish.runtime.sampling import Sampler
-from pilotfish.runtime.session import import_onnxruntime
+from pilotfish.runtime.session import import_onnxruntime, watching
 from pilotfish.runtime.stream import Stream
 from pilotfish.runtime.tokenizer import Message, Tokenizer
 
@@ -76,8 +76,10 @@ class Engine:
                 context = min(self.context_length, manifest.draft.max_positions)
                 self._context.draft = decoder(manifest.draft, draft_device, context, num_draft_threads, True)
             self._add_drafters()
-            self._calibrate(kept_calibration(self._calibrated_setup()))
-            if cancelled is not None and cancelled.is_set():
+            cancelled = cancelled or threading.Event()
+            with watching(cancelled, self._context.cancel):
+                self._calibrate(kept_calibration(self._calibrated_setup()))
+            if cancelled.is_set():
                 raise Cancelled(f"loading {bundle.path} was cancelled")
         except BaseException:
             self.close()
@@ -126,17 +128,22 @@ class Engine:
         """Figures of the latest generation, as far as it has come."""
         return self._stream.stats if self._stream else Stats()
 
-    def generate(self, prompt: str | Sequence[Message], options: GenerationOptions | None = None) -> Iterator[Chunk]:
+    def generate(
+        self, prompt: str | Sequence[Message], options: GenerationOptions | None = None, *, reply: str = ""
+    ) -> Iterator[Chunk]:
         """Streams the continuation of a text, or the reply to a conversation, as it is found.
 
-        A text is continued as it stands; messages, each with `role` and `content`, go through the chat template. Wrong
-        input raises here, before the first chunk: `ContextOverflowError`, `TemplateError`, `OptionError`,
-        `GrammarError`. Leaving the loop early is fine.
+        A text is continued as it stands; messages, each with `role` and `content`, go through the chat template. What
+        is there of the `reply` already is continued. Wrong input raises here, before the first chunk:
+        `ContextOverflowError`, `TemplateError`, `OptionError`, `GrammarError`. Leaving the loop early is fine.
         """
         if self._closed:
             raise OptionError("this engine is closed; load the bundle again")
         options = options or GenerationOptions()
-        token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else self.tokenizer.encode_chat(prompt)
+        if isinstance(prompt, str):
+            token_ids = self.tokenizer.encode(prompt + reply)
+        else:
+            token_ids = self.tokenizer.encode_chat(prompt, reply)
         if not token_ids:
             raise OptionError("the prompt is empty; give at least one token")
         if len(token_ids) >= self.context_length:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -70,7 +70,8 @@ def open_session(
         options.intra_op_num_threads = num_threads
     cancelled = cancelled or threading.Event()
     try:
-        with _watching(cancelled, options):
+        # ONNX Runtime looks at this flag of the options while it opens a session.
+        with watching(cancelled, lambda: options.set_load_cancellation_flag(True)):
             session = ort.InferenceSession(str(graph_path), options, providers=[provider])
     except Exception as error:  # ONNX Runtime raises a different class for each status code
         if cancelled.is_set():
@@ -85,14 +86,14 @@ def open_session(
 
 
 @contextmanager
-def _watching(cancelled: threading.Event, options: Any) -> Iterator[None]:
-    """Passes `cancelled` on to ONNX Runtime, which looks at a flag of the options while it opens a session."""
-    opened = threading.Event()
+def watching(cancelled: threading.Event, cancel: Callable[[], None]) -> Iterator[None]:
+    """Calls `cancel`, from another thread, as soon as `cancelled` is set while the block runs."""
+    ended = threading.Event()
 
     def watch() -> None:
-        while not opened.is_set():
+        while not ended.is_set():
             if cancelled.wait(WATCH_INTERVAL_S):
-                options.set_load_cancellation_flag(True)
+                cancel()
                 return
 
     watcher = threading.Thread(target=watch, name="load-cancellation", daemon=True)
@@ -100,7 +101,7 @@ def _watching(cancelled: threading.Event, options: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        opened.set()
+        ended.set()
         watcher.join()
 
 

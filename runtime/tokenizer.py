@@ -45,8 +45,8 @@ class Tokenizer:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids if ids[:1] == self._prefix else self._prefix + ids
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation up to where the assistant's reply begins.
+    def encode_chat(self, messages: Sequence[Message], reply: str = "") -> list[int]:
+        """Token ids of a conversation up to where the assistant's reply begins, and of that beginning of the reply.
 
         A message has `role` and `content`. The template writes the special tokens, so none are added here.
         `TemplateError` if the bundle has no template or the template fails.
@@ -66,7 +66,7 @@ class Tokenizer:
             raise
         except Exception as error:  # a template can raise anything that Python can
             raise TemplateError(f"the chat template failed: {type(error).__name__}: {error}") from error
-        ids: list[int] = self._tokenizer.encode("".join(rendered), add_special_tokens=False).ids
+        ids: list[int] = self._tokenizer.encode("".join([*rendered, reply]), add_special_tokens=False).ids
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -134,19 +134,23 @@ def equal_outputs(answers: Sequence[Answer], arm: str, base: str = "off") -> tup
     return sum(found), len(found)
 
 
-def speed_up(answers: Sequence[Answer], arm: str, base: str = "off") -> Ratio | None:
+def speed_up(
+    answers: Sequence[Answer], arm: str, group: tuple[str, str] | None = None, base: str = "off"
+) -> Ratio | None:
     """How many times as fast `arm` writes tokens after the first as `base` does; None if they have nothing in common.
 
-    The geometric mean over the prompts. Each answer is compared with that of `base` to the same prompt in the same
-    repeat, which ran beside it, so that the spread is only what chance does to such a pair.
+    The geometric mean over the prompts, all or those of a `group` (kind, length). Each answer is compared with that of
+    `base` to the same prompt in the same repeat, which ran beside it, so that the spread is only what chance does to
+    such a pair; a group's own few pairs would tell little of that, so it comes from the pairs of all prompts.
     """
     expected = {(a.prompt, a.repeat): a.seconds_a_token for a in answers if a.arm == base}
-    groups: dict[str, list[float]] = {}
+    logs: dict[str, list[float]] = {}
     for a in answers:
         before, now = expected.get((a.prompt, a.repeat)), a.seconds_a_token
         if a.arm == arm and before and now:
-            groups.setdefault(a.prompt, []).append(math.log(before / now))
-    return ratio_of(list(groups.values()))
+            logs.setdefault(a.prompt, []).append(math.log(before / now))
+    wanted = {a.prompt for a in answers if group is None or (a.kind, a.length) == group}
+    return ratio_of([found for prompt, found in logs.items() if prompt in wanted], scattered=list(logs.values()))
 
 
 def change(before: Sequence[Answer], now: Sequence[Answer], arm: str) -> Ratio | None:
@@ -156,20 +160,21 @@ def change(before: Sequence[Answer], now: Sequence[Answer], arm: str) -> Ratio |
     return ratio_of([old[prompt] for prompt in both], [new[prompt] for prompt in both])
 
 
-def ratio_of(logs: Groups, divided_by: Groups = ()) -> Ratio | None:
+def ratio_of(logs: Groups, divided_by: Groups = (), scattered: Groups = ()) -> Ratio | None:
     """exp of the mean of the groups' means, less that of the groups `divided_by`; None without any group.
 
     Each group has the repeats of one prompt. They scatter alike in all groups, around a mean of each group's own; so
-    that scatter alone, and not how the prompts differ, says how sure the mean is (Student's t, 95 %).
+    that scatter alone, and not how the prompts differ, says how sure the mean is (Student's t, 95 %). It is found from
+    the groups `scattered`, if they are given, or from the others.
     """
     if not logs:
         return None
-    groups = [*logs, *divided_by]
     mean = statistics.fmean(map(statistics.fmean, logs))
     variance = sum(1 / len(group) for group in logs) / len(logs) ** 2
     if divided_by:
         mean -= statistics.fmean(map(statistics.fmean, divided_by))
         variance += sum(1 / len(group) for group in divided_by) / len(divided_by) ** 2
+    groups = scattered or [*logs, *divided_by]
     freedom = sum(len(group) - 1 for group in groups)
     if not freedom:
         return Ratio(math.exp(mean), 0.0, math.inf)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pilotfish.runtime.bench import figures
 from pilotfish.runtime.bench.answers import Answer
 from pilotfish.runtime.bench.figures import Ratio, Spread, over_repeats
 from pilotfish.runtime.bench.record import Record
+from pilotfish.runtime.machine import RUNTIMES
 from pilotfish.runtime.text_table import text_table
 
 NOTHING = "—"
+SHOWN = ("pilotfish", "numpy", *RUNTIMES)  # of the versions that the record has
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,14 @@ def rows_of(prices: Prices) -> list[Row]:
         Row("energy_j", "energy an answer, J", figures.energy_j, "{:.1f}".format),
     ]
     if prices.are_given:
-        cost = Row(
-            "cost", "cost an answer", lambda a: figures.cost(a, prices.per_hour, prices.per_kwh), "{:.3g}".format
-        )
+        cost = Row("cost_of_1000", "cost of 1,000 answers", lambda a: _cost_of_1000(a, prices), "{:.3g}".format)
         rows.append(cost)
     return rows
+
+
+def _cost_of_1000(answers: Sequence[Answer], prices: Prices) -> float | None:
+    cost = figures.cost(answers, prices.per_hour, prices.per_kwh)
+    return None if cost is None else 1000 * cost
 
 
 def summary(record: Record, prices: Prices) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def heading(record: Record) -> Iterator[str]:
     yield f"{amount}, at most {settings['max_tokens']} tokens an answer, {drawn}"
     cores = f"{machine['num_usable_cores']} of {machine['num_cores']} cores, {settings['threads'] or 'default'} threads"
     yield f"{machine['processor']}, {cores}" + (f"; {machine['gpu']}" if machine.get("gpu") else "")
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    versions = ", ".join(f"{name} {machine['versions'][name]}" for name in SHOWN if name in machine["versions"])
     yield f"{machine['system']}, Python {machine['python']}, {versions}"
     yield from (f"note: {note}" for note in record.notes)
 
@@ -119,20 +124,27 @@ def arms_table(record: Record, prices: Prices) -> str:
 def kinds_table(record: Record) -> str:
     """Speed-ups by kind and length of prompt."""
     rows = []
-    for kind, length in groups_of(record):
-        answers = [a for a in record.answers if (a.kind, a.length) == (kind, length)]
-        rows.append([kind, length, *(_ratio(figures.speed_up(answers, arm)) for arm in record.arms[1:])])
+    for group in groups_of(record):
+        ratios = [figures.speed_up(record.answers, arm, group) for arm in record.arms[1:]]
+        rows.append([*group, *(_short(ratio) for ratio in ratios)])
     return text_table(["speed-up of", "", *record.arms[1:]], rows)
 
 
 def groups_of(record: Record) -> list[tuple[str, str]]:
-    """Kinds and lengths of prompts, in the order in which they were first asked."""
-    return list(dict.fromkeys((answer.kind, answer.length) for answer in record.answers))
+    """Kinds and lengths of prompts, in the order in which they were first asked, each kind's lengths together."""
+    found = list(dict.fromkeys((answer.kind, answer.length) for answer in record.answers))
+    kinds = list(dict.fromkeys(kind for kind, _ in found))
+    return sorted(found, key=lambda group: kinds.index(group[0]))
 
 
 def comparison(before: Record, now: Record) -> Iterator[str]:
-    """What changed since another record: the speed of each arm, its speed-up, its texts, and the machine."""
-    yield f"compared with the record of {before.made_at}:"
+    """What changed since another record: the speed of each arm, its speed-up, its texts, and the machine.
+
+    Only prompts of both are compared.
+    """
+    both = {a.prompt for a in before.answers} & {a.prompt for a in now.answers}
+    before, now = _of_prompts(before, both), _of_prompts(now, both)
+    yield f"compared with the record of {before.made_at}, over the {len(both)} prompts of both:"
     rows = []
     for arm in [arm for arm in now.arms if arm in before.arms]:
         ratio = figures.change(before.answers, now.answers, arm)
@@ -157,6 +169,10 @@ def differences(before: Record, now: Record) -> Iterator[str]:
                 yield f"note: {name} was {old.get(name)} then, and is {new.get(name)} now"
 
 
+def _of_prompts(record: Record, prompts: Set[str]) -> Record:
+    return replace(record, answers=tuple(answer for answer in record.answers if answer.prompt in prompts))
+
+
 def _same_texts(before: Record, now: Record, arm: str) -> str:
     old = {a.prompt: a.digest for a in before.of(arm) if a.repeat == 0}
     same = [a.digest == old[a.prompt] for a in now.of(arm) if a.repeat == 0 and a.prompt in old]
@@ -165,7 +181,8 @@ def _same_texts(before: Record, now: Record, arm: str) -> str:
 
 def _footnotes(record: Record) -> Iterator[str]:
     yield "In brackets: least and most of the repeats; of speed-ups, the 95 % confidence interval over these prompts."
-    yield "Speed-ups are of the tokens after the first; auto's choice is pilotfish's default, off is the target alone."
+    yield "Speed-ups are of the tokens after the first; unclear: no measurable difference."
+    yield "off is the target alone, auto what pilotfish does unless told otherwise."
     short = [a for a in record.answers if a.seconds_a_token is None]
     if short:
         yield f"{len(short)} answers ended with their first token and are in no speed."
@@ -176,6 +193,10 @@ def _footnotes(record: Record) -> Iterator[str]:
 
 def _spread(spread: Spread | None, text: Callable[[float], str]) -> str:
     return f"{text(spread.value)} ({text(spread.least)}–{text(spread.most)})" if spread else NOTHING
+
+
+def _short(ratio: Ratio | None) -> str:
+    return f"unclear ({ratio.interval})" if ratio and not ratio.is_measurable else _ratio(ratio)
 
 
 def _ratio(ratio: Ratio | None) -> str:

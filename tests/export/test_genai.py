@@ -101,6 +101,8 @@ def test_nothing_is_stored_twice_and_the_manifest_has_the_files(tmp_path: Path):
         assert external
         assert [tensor for tensor in other.graph.initializer if tensor.external_data] == external
         assert other.ByteSize() < own.ByteSize() + 2000
+        assert {value.name.split(".")[0] for value in other.graph.output} == {"logits", "present"}
+        assert "TopK" not in {node.op_type for node in other.graph.node}
     with load(bundle) as engine:
         assert engine.bundle.manifest.draft is not None
 

@@ -87,3 +87,15 @@ def test_a_dry_run_tells_the_sizes_and_writes_nothing(tmp_path: Path, capsys: py
     for recipe in ("int8", "int4"):
         assert f"{ModelSize(outline_of_path(folder), parse_recipe(recipe)).data_bytes:,}" in printed
     assert "context of 100 tokens" in printed
+
+
+def test_a_dry_run_tells_what_a_trimmed_head_takes_and_that_layers_are_not_known(tmp_path: Path, capsys):
+    folder = write_pretrained(tiny_model("gpt2"), tmp_path / "model")
+    arguments = ["export", "--target", str(folder), "--dry-run", "--draft"]
+    whole = ModelSize(outline_of_path(folder), parse_recipe("int8"))
+    assert run([*arguments, str(folder), "--draft-vocabulary", "100"]) == 0
+    trimmed = replace(whole, num_head_ids=100)
+    assert f"{trimmed.data_bytes:,}" in capsys.readouterr().out
+    assert whole.data_bytes < trimmed.data_bytes < 1.3 * whole.data_bytes  # upper bounds count the whole head too
+    assert run([*arguments, "layers:1"]) == 2
+    assert "its layers are not known apart" in capsys.readouterr().err

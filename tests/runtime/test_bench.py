@@ -96,9 +96,9 @@ def test_the_report_tells_a_speed_up_only_where_there_is_one(record: Record):
 
 
 def test_prices_add_the_cost_of_an_answer(record: Record):
-    assert "cost an answer" not in "".join(report(record, Prices()))
-    rows = [line for line in "\n".join(report(alike(record), Prices(per_hour=36.0))).splitlines() if "cost" in line]
-    assert [row.split()[:4] for row in rows] == [["cost", "an", "answer", "0.002"]]
+    assert "cost of" not in "".join(report(record, Prices()))
+    rows = [line for line in "\n".join(report(alike(record), Prices(per_hour=36.0))).splitlines() if "cost of" in line]
+    assert [row.split()[:4] for row in rows] == [["cost", "of", "1,000", "answers"]]
 
 
 def test_notes_are_printed(record: Record):
@@ -113,6 +113,20 @@ def test_a_former_record_is_compared_arm_by_arm(record: Record):
     assert "0.67 (0.67–0.67)" in auto
     assert auto.endswith("2 of 2")
     assert "nothing to compare" in "".join(comparison(replace(record, answers=()), record))
+
+
+def test_prompts_that_only_one_record_has_are_not_compared(record: Record):
+    """The second prompt is slow in the former record, which must not show."""
+    before, now = alike(record), alike(record)
+    slow = [
+        replace(a, round_s=tuple(9 * s for s in a.round_s)) if a.kind == "shark" else a for a in before.answers
+    ]  # fmt: skip
+    fish = tuple(a for a in now.answers if a.kind == "fish")
+    text = "\n".join(comparison(replace(before, answers=tuple(slow)), replace(now, answers=fish)))
+    assert "over the 1 prompts of both" in text
+    (auto,) = (line.split() for line in text.splitlines() if line.startswith("auto"))
+    assert auto[1:3] == ["100.0", "100.0"]
+    assert auto[-3:] == ["1", "of", "1"]
 
 
 def test_what_differs_between_two_records_is_named(record: Record):

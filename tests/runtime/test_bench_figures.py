@@ -109,6 +109,18 @@ def test_a_speed_up_is_of_pairs_that_ran_side_by_side():
     assert figures.speed_up(off, "auto") is None
 
 
+def test_the_scatter_of_a_group_is_that_of_all_prompts():
+    """Two pairs of one prompt happen to agree; the pairs of the others say how much that means."""
+    off = answers("off", [[0.2, 0.2], [0.2, 0.2], [0.2, 0.2]])
+    auto = answers("auto", [[0.1, 0.1], [0.1, 0.15], [0.15, 0.1]])
+    of_first = [replace(a, kind="edit") if a.prompt == "p0" else a for a in off + auto]
+    found = figures.speed_up(of_first, "auto", ("edit", "short"))
+    assert found.value == pytest.approx(2)
+    pooled = math.sqrt(2 * (math.log(1.5) / 2) ** 2 * 2 / 3)
+    assert found.high == pytest.approx(2 * math.exp(t_quantile(3) * pooled / math.sqrt(2)))
+    assert figures.speed_up(of_first, "auto", ("chat", "short")) is None
+
+
 def test_another_run_is_compared_prompt_by_prompt():
     before = answers("off", [[0.2, 0.2], [0.4, 0.4], [9.0, 9.0]])
     now = answers("off", [[0.1, 0.1], [0.2, 0.2]])

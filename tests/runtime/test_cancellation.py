@@ -106,3 +106,22 @@ def test_loading_is_cancelled_inside_onnx_runtime(tmp_path: Path, monkeypatch: p
     with pytest.raises(pilotfish.Cancelled, match=r"model\.onnx was cancelled"):
         pilotfish.load(path, cancelled=cancelled)
     assert seen == [True]
+
+
+def test_loading_is_cancelled_while_it_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tiny_bundle(tmp_path, draft_noise=None)
+    monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path / "cache"))  # where no calibration is kept
+    cancelled, num_forwards, run = threading.Event(), 0, Decoder._run
+
+    def slow(decoder: Decoder, *arguments):
+        nonlocal num_forwards
+        num_forwards += 1
+        cancelled.set()
+        while not decoder._run_options.terminate:  # until the watching thread has passed it on
+            threading.Event().wait(0.01)
+        return run(decoder, *arguments)
+
+    monkeypatch.setattr(Decoder, "_run", slow)
+    with pytest.raises(pilotfish.Cancelled):
+        pilotfish.load(path, cancelled=cancelled)
+    assert num_forwards == 1

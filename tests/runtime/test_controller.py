@@ -63,7 +63,7 @@ class World:
         num_accepted = int(rejected[0]) if len(rejected) else num_drafted
         token_ids = tuple(range(start, start + num_accepted + 1))
         origins, drafted_by = ("model",) * num_accepted, "model" if num_drafted else ""
-        return Round(token_ids, num_drafted, num_accepted, None, None, origins, tuple(confidences), drafted_by)
+        return Round(token_ids, num_drafted, num_accepted, None, None, None, origins, tuple(confidences), drafted_by)
 
     def best_fixed_s(self) -> float:
         """Seconds a token of the best fixed number of drafted tokens, none included, in expectation."""

@@ -144,6 +144,17 @@ def test_the_second_turn_reuses_the_caches_and_equals_a_fresh_run(engine: Engine
     assert generated(engine, turn, draft=draft) == second
 
 
+def test_a_reply_that_has_begun_is_continued(engine: Engine):
+    options = GenerationOptions(max_tokens=24)
+    rendered = "<|start|>user\nthe shark<|end|>\n<|start|>assistant\n"
+    expected = list(engine.generate(f"{rendered}swims ahead", options))
+    messages = [{"role": "user", "content": "the shark"}]
+    for prompt, reply in ((messages, "swims ahead"), (rendered, "swims ahead")):
+        chunks = list(engine.generate(prompt, options, reply=reply))
+        assert "".join(chunk.text for chunk in chunks) == "".join(chunk.text for chunk in expected)
+    assert engine.stats.num_prompt_tokens == len(engine.tokenizer.encode(f"{rendered}swims ahead"))
+
+
 def test_an_edit_of_an_earlier_message_rolls_back_to_it(engine: Engine):
     generated(engine, "the pilot fish swims ahead of the shark")
     edited = generated(engine, "the pilot fish follows")

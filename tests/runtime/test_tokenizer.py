@@ -69,6 +69,8 @@ def test_the_template_writes_the_conversation(tokenizer: Tokenizer):
     ids = tokenizer.encode_chat([{"role": "user", "content": "the shark"}])
     assert ids == tokenizer.encode("<|start|>user\nthe shark<|end|>\n<|start|>assistant\n")
     assert tokenizer.decode(ids) == "user\nthe shark\nassistant\n"
+    begun = tokenizer.encode_chat([{"role": "user", "content": "the shark"}], "follows")
+    assert begun == tokenizer.encode("<|start|>user\nthe shark<|end|>\n<|start|>assistant\nfollows")
 
 
 @pytest.mark.parametrize(
