@@ -72,6 +72,23 @@ def test_draws_follow_the_weights():
 ROW = [0.1, 0.4, 0.05, 0.3, 0.15]
 
 
+@pytest.mark.parametrize("num_tokens", [1, 511, 512, 513, 5000])
+def test_a_token_is_drawn_where_the_cumulative_mass_passes_the_random_number(num_tokens: int):
+    """Over all blocks of a row, and never one that cannot be, wherever rounding takes the mass."""
+    rng = np.random.default_rng(num_tokens)
+    weights = rng.gamma(0.2, size=num_tokens).astype(np.float32) * (rng.random(num_tokens) < 0.5) + 0
+    weights[num_tokens // 2] = 0.5
+    weights = (weights / (2 * weights.max())).astype(np.float32)
+    cumulative = np.cumsum(weights, dtype=np.float64)
+    for number in (0.0, 0.25, *rng.random(300), 1 - 2**-53):
+        expected = int(np.searchsorted(cumulative, number * cumulative[-1], side="right"))
+        found = draw(weights, FixedRandom(number))
+        assert weights[found] > 0
+        assert number == 1 - 2**-53 or found == expected
+    edges = [cumulative[end - 1] / cumulative[-1] for end in range(512, num_tokens, 512)]
+    assert all(weights[draw(weights, FixedRandom(edge))] > 0 for edge in edges)
+
+
 @pytest.mark.parametrize(
     ("options", "ids"),
     [
