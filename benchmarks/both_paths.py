@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pilotfish.export.parity import MAX_TOKENS, divergences
+from pilotfish.export.parity import MAX_TOKENS, divergences, logits_of
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import open_source
 from pilotfish.export.traced import write_traced
 from pilotfish.export.traced_gate import eager_logits
 from pilotfish.export.traced_model import load_model
 from pilotfish.runtime.bundle import ModelEntry, TensorNames
-from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
+from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.text_table import text_table
 
 PATHS = ("builder", "traced")
@@ -53,23 +53,25 @@ def folder_of(gguf: Path, folder: Path) -> Path:
     return folder
 
 
-def export(path: str, model: Path, recipe: str, output: Path) -> None:
+def export(path: str, model: Path, recipe: str, scratch: Path) -> None:
     """Exports by one path, and leaves the entry of a manifest, seconds and peak memory beside the graph."""
+    output = scratch / path
     started = time.perf_counter()
     if path == "builder":
         with closing(open_source(model, parse_recipe(recipe))) as source:
-            _, entry = source.write(output, lambda num_weights: None)
+            _, entry = source.write(scratch, path, lambda num_weights: None)
     else:
+        output.mkdir()
         _, entry = write_traced(model, parse_recipe(recipe), output)
+        entry = replace(entry, graph=f"{path}/{entry.graph}")
     seconds, peak = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     (output / "result.json").write_text(json.dumps({"entry": asdict(entry), "seconds": seconds, "peak": peak}))
 
 
 def logits(entry: ModelEntry, folder: Path, token_ids: list[int]) -> NDArray[np.float32]:
     """The logits of a graph after each token."""
-    blocks = [token_ids[start : start + MAX_WIDTH] for start in range(0, len(token_ids), MAX_WIDTH)]
     with Decoder(entry, folder / entry.graph, device="cpu", context_length=len(token_ids)) as decoder:
-        return np.concatenate([decoder.forward(block, len(block)).copy() for block in blocks])
+        return logits_of(decoder, token_ids)
 
 
 def compare(gguf: Path, recipe: str, scratch: Path) -> list[tuple[str, ...]]:
@@ -77,8 +79,7 @@ def compare(gguf: Path, recipe: str, scratch: Path) -> list[tuple[str, ...]]:
     model = folder_of(gguf, scratch / "model")
     results = {}
     for path in PATHS:
-        (scratch / path).mkdir()
-        command = [sys.executable, __file__, "--one", path, str(model), recipe, str(scratch / path)]
+        command = [sys.executable, __file__, "--one", path, str(model), recipe, str(scratch)]
         subprocess.run(command, check=True)
         results[path] = json.loads((scratch / path / "result.json").read_text())
     entries = {
@@ -89,7 +90,7 @@ def compare(gguf: Path, recipe: str, scratch: Path) -> list[tuple[str, ...]]:
     token_ids = (
         Tokenizer.from_file(str(model / "tokenizer.json")).encode(text, add_special_tokens=False).ids[:MAX_TOKENS]
     )
-    found = {path: logits(entry, scratch / path, token_ids) for path, entry in entries.items()}
+    found = {path: logits(entry, scratch, token_ids) for path, entry in entries.items()}
     expected = eager_logits(load_model(model), token_ids)
     apart = np.abs(found["builder"] - found["traced"]).max()
     return [
@@ -105,8 +106,8 @@ def compare(gguf: Path, recipe: str, scratch: Path) -> list[tuple[str, ...]]:
 def main() -> None:
     """Prints the table."""
     if sys.argv[1:2] == ["--one"]:
-        path, model, recipe, output = sys.argv[2:]
-        export(path, Path(model), recipe, Path(output))
+        path, model, recipe, scratch = sys.argv[2:]
+        export(path, Path(model), recipe, Path(scratch))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)

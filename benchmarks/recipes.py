@@ -33,13 +33,13 @@ from recipes_report import AIM, OURS, REPORT, WITH_LLAMA_CPP, Distance, Result, 
 
 from pilotfish.export.bundle_writer import write_bundle
 from pilotfish.export.checkpoint import Tensor, open_checkpoint
-from pilotfish.export.parity import divergences, perplexity, sample_ids
+from pilotfish.export.parity import divergences, logits_of, perplexity, sample_ids
 from pilotfish.export.quantize import Recipe, parse_recipe
 from pilotfish.export.recipe_choice import CANDIDATES
 from pilotfish.export.reference import reference_logits
 from pilotfish.export.sources import open_source
 from pilotfish.runtime.bundle import load_bundle
-from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
+from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.tokenizer import Tokenizer
 
 Floats = NDArray[np.float32]
@@ -75,9 +75,8 @@ def export(path: Path, recipe: Recipe, folder: Path, num_threads: int) -> tuple[
         return Decoder(model, graph, device="cpu", context_length=length, num_threads=num_threads)
 
     def logits() -> Floats:
-        blocks = [token_ids[start : start + MAX_WIDTH] for start in range(0, len(token_ids), MAX_WIDTH)]
         with opened() as decoder:
-            return np.concatenate([decoder.forward(block, len(block)).copy() for block in blocks])
+            return logits_of(decoder, token_ids)
 
     def seconds() -> Seconds:
         with opened() as decoder:

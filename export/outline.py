@@ -126,7 +126,7 @@ def outline_of_path(path: Path) -> AnyOutline:
             return outline_of(checkpoint)
     except UnsupportedModelError as error:
         require_tracing(path, error)
-        return _traced(path.name, path, path)
+        return outline_to_trace(path.name, path, path)
 
 
 def find_outline(text: str, directory: Path, *, hub_endpoint: str | None = None) -> AnyOutline:
@@ -171,7 +171,7 @@ def outline_without_weights(name: str, folder: Path) -> AnyOutline:
         config = config_from_hugging_face(values)
     except UnsupportedModelError as error:
         require_tracing(folder, error)
-        return _traced(name, folder, None)
+        return outline_to_trace(name, folder, None)
     biased = config.biased or frozenset()
     return Outline(
         name=name,
@@ -182,7 +182,8 @@ def outline_without_weights(name: str, folder: Path) -> AnyOutline:
     )
 
 
-def _traced(name: str, folder: Path, path: Path | None) -> TracedOutline:
+def outline_to_trace(name: str, folder: Path, path: Path | None) -> TracedOutline:
+    """The outline of the model in `folder`, which has no builder; `path` is as in `Outline`."""
     from pilotfish.export.traced_outline import outline_traced  # imports PyTorch
 
     return outline_traced(name, folder, path)

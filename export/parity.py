@@ -84,7 +84,7 @@ def measure(
         Decoder(model, graph_path, device=device, context_length=len(token_ids)) as decoder,
     ):
         head_ids = decoder.head_ids
-        logits = np.concatenate(list(_forwards(decoder, token_ids, MAX_WIDTH)))
+        logits = logits_of(decoder, token_ids)
         report = ParityReport(
             verified=True,
             num_tokens=len(token_ids),
@@ -206,7 +206,7 @@ def _with_consistency(
 
     def repeated(width: int) -> Floats:
         decoder.rollback(start)
-        return np.concatenate(list(_forwards(decoder, last, width)))
+        return logits_of(decoder, last, width)
 
     blocks, singles = repeated(BLOCK), repeated(1)
     decoder.rollback(start)
@@ -220,10 +220,10 @@ def _with_consistency(
     )
 
 
-def _forwards(decoder: Decoder, token_ids: Sequence[int], width: int) -> Iterator[Floats]:
-    for start in range(0, len(token_ids), width):
-        block = token_ids[start : start + width]
-        yield decoder.forward(block, len(block)).copy()
+def logits_of(decoder: Decoder, token_ids: Sequence[int], width: int = MAX_WIDTH) -> Floats:
+    """The logits after each of N tokens that are appended to the cache in passes of `width`: (N, V)."""
+    blocks = [token_ids[start : start + width] for start in range(0, len(token_ids), width)]
+    return np.concatenate([decoder.forward(block, len(block)).copy() for block in blocks])
 
 
 def _difference(one: Floats, two: Floats) -> float:

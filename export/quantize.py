@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.export.block_search import TINY, search_blocks
+from pilotfish.runtime.bundle import FLOAT_BYTES
 from pilotfish.runtime.errors import OptionError
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-
-FLOAT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True)

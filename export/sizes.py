@@ -12,8 +12,9 @@ from itertools import groupby
 
 from pilotfish.export.graph import PADDING_POSITIONS
 from pilotfish.export.outline import AnyOutline, Outline, TracedOutline
-from pilotfish.export.quantize import FLOAT_BYTES, Layout, Recipe
+from pilotfish.export.quantize import Layout, Recipe
 from pilotfish.export.weight_file import ALIGNMENT, INLINE_BYTES
+from pilotfish.runtime.bundle import FLOAT_BYTES
 from pilotfish.runtime.decoder import MAX_WIDTH
 from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
 from pilotfish.runtime.errors import OptionError

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pilotfish.export.checkpoint import Checkpoint, open_checkpoint
 from pilotfish.export.graph import build_decoder
 from pilotfish.export.llama import DecoderConfig
-from pilotfish.export.outline import outline_of, outline_of_path
+from pilotfish.export.outline import outline_of, outline_to_trace
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.reference import reference_logits
 from pilotfish.export.sizes import GRAPH_BYTES, ModelSize
@@ -178,6 +178,6 @@ def open_source(path: Path, recipe: Recipe) -> Source:
 
 
 def _traced_source(path: Path, recipe: Recipe) -> TracedSource:
-    outline = outline_of_path(path)
+    outline = outline_to_trace(path.name, path, path)
     num_bytes = ModelSize(outline, recipe).data_bytes + GRAPH_BYTES
     return TracedSource(path, recipe, outline.tokenizer, outline.num_parameters, num_bytes)

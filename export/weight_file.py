@@ -11,14 +11,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from pilotfish.runtime.kv_cache import ELEMENT_TYPES
+
 ALIGNMENT = 65_536  # the coarsest mapping granularity of the platforms ONNX Runtime maps files on
 INLINE_BYTES = 1024  # smaller tensors stay inside the graph
-
-ELEMENT_TYPES = {
-    "float32": onnx.TensorProto.FLOAT,
-    "float16": onnx.TensorProto.FLOAT16,
-    "bfloat16": onnx.TensorProto.BFLOAT16,
-}
 
 
 def numpy_dtype(floats: str) -> np.dtype[Any]:

@@ -17,7 +17,7 @@ from pilotfish.runtime.errors import BundleError
 
 FORMAT_VERSION = 1
 MANIFEST = "pilotfish.json"
-CACHE_DTYPES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})  # bytes of a number by its type
+FLOAT_BYTES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})  # of a number, by its type
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class ModelEntry:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise BundleError(f"{name} is {value!r}; a positive whole number is needed")
-        if self.cache_dtype not in CACHE_DTYPES:
-            raise BundleError(f"cache_dtype is {self.cache_dtype!r}; it is one of {', '.join(CACHE_DTYPES)}")
+        if self.cache_dtype not in FLOAT_BYTES:
+            raise BundleError(f"cache_dtype is {self.cache_dtype!r}; it is one of {', '.join(FLOAT_BYTES)}")
 
     @property
     def cache_bytes_per_token(self) -> int:
         """Bytes of keys and values that one token takes in the caches of all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * CACHE_DTYPES[self.cache_dtype]
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * FLOAT_BYTES[self.cache_dtype]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class KvCache:
         shape = self.tokens_shape(capacity)
         names = model.tensors
         self.buffers: dict[tuple[str, str], Any] = {
-            (past.format(layer=layer), present.format(layer=layer)): _allocate(shape, model.cache_dtype, device)
+            (past.format(layer=layer), present.format(layer=layer)): allocate(shape, model.cache_dtype, device)
             for layer in range(model.num_layers)
             for past, present in (
                 (names.past_key, names.present_key),
@@ -82,7 +82,8 @@ class KvCache:
         self.length = length
 
 
-def _allocate(shape: tuple[int, ...], dtype: str, device: str) -> Any:
+def allocate(shape: tuple[int, ...], dtype: str, device: str) -> Any:
+    """An `OrtValue` of floats on `device`, zeroed where it is the CPU."""
     ort = import_onnxruntime()
     if device == "cpu":
         return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.errors import BundleError
 from pilotfish.runtime.filters import Logits
+from pilotfish.runtime.kv_cache import allocate
 from pilotfish.runtime.session import import_onnxruntime
 
 
@@ -46,16 +47,16 @@ class Rows:
             return
         self._logits = np.zeros((num_rows, self._num_columns), np.float32)
         if not self._num_largest:
-            self._bound = [self._bind(self._names.logits, self._logits)]
+            self._bound = [self._bind_host(self._names.logits, self._logits)]
             return
         self._largest = np.zeros((num_rows, self._num_largest), np.float32)
         self._ids = np.zeros((num_rows, self._num_largest), np.int64)
         self._log_sum_exp = np.zeros(num_rows, np.float32)
         self._bound = [
-            self._bind_on_device(self._names.logits, self._logits),
-            self._bind(self._names.largest_logits, self._largest),
-            self._bind(self._names.largest_ids, self._ids),
-            self._bind(self._names.log_sum_exp, self._log_sum_exp),
+            self._bind(self._names.logits, allocate(self._logits.shape, "float32", self._device)),
+            self._bind_host(self._names.largest_logits, self._largest),
+            self._bind_host(self._names.largest_ids, self._ids),
+            self._bind_host(self._names.log_sum_exp, self._log_sum_exp),
         ]
 
     def read(self, rows: slice, num_largest: int) -> tuple[Logits, NDArray[np.float32] | None]:
@@ -77,14 +78,10 @@ class Rows:
         np.put_along_axis(found, self._ids[rows], self._largest[rows], axis=1)
         return found, self._log_sum_exp[rows]
 
-    def _bind(self, name: str, array: NDArray[Any]) -> Any:
-        value = import_onnxruntime().OrtValue.ortvalue_from_numpy(array)
-        self._binding.bind_ortvalue_output(name, value)
-        return value
+    def _bind_host(self, name: str, array: NDArray[Any]) -> Any:
+        return self._bind(name, import_onnxruntime().OrtValue.ortvalue_from_numpy(array))
 
-    def _bind_on_device(self, name: str, like: NDArray[Any]) -> Any:
-        device = "cpu" if self._device == "cpu" else "cuda"
-        value = import_onnxruntime().OrtValue.ortvalue_from_shape_and_type(like.shape, like.dtype.type, device, 0)
+    def _bind(self, name: str, value: Any) -> Any:
         self._binding.bind_ortvalue_output(name, value)
         return value
 
