@@ -1,1 +1,1 @@
-"""The window: everything of the application that needs Qt. What it shows and does is computed without it, one folder up."""
+"""The window: all that needs Qt. What it shows and does is computed without it, one folder up."""
