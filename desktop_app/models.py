@@ -75,20 +75,18 @@ def list_models(folder: Path | None = None) -> tuple[ModelEntry, ...]:
 def estimate_fit(
     manifest: Manifest, context_length: int, free_bytes: int | None, *, loaded_bytes: int = 0
 ) -> FitEstimate:
-    """Weights of target and draft, and their caches, against `free_bytes`.
+    """Weights of target and drafts, and their caches, against `free_bytes`.
 
     `loaded_bytes` are those of the bundle that is loaded now and would make room.
     """
-    weights = {
-        role: sum(file.size for name, file in manifest.files.items() if name.startswith(f"{role}/"))
-        for role in ("target", "draft")
-    }
+    weights = {role: manifest.weight_bytes(role) for role in manifest.models}
+    target_bytes = weights.pop("target")
     cache_bytes = sum(
         model.cache_bytes_per_token * (min(context_length, model.max_positions) + MAX_WIDTH)
         for model in manifest.models.values()
     )
     free = None if free_bytes is None else free_bytes + loaded_bytes
-    return FitEstimate(weights["target"], weights["draft"], cache_bytes, free)
+    return FitEstimate(target_bytes, sum(weights.values()), cache_bytes, free)
 
 
 def free_memory() -> int | None:

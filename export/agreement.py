@@ -62,7 +62,7 @@ def measure_agreement(bundle: Bundle) -> Agreement:
             return resources.enter_context(opened)
 
         target, draft = decoder(manifest.target), decoder(manifest.draft)
-        drafter = ModelDrafter(draft, vocab_size, manifest.masked_draft_ids)
+        drafter = ModelDrafter(draft, vocab_size, manifest.draft.masked_ids)
         accepted = measured_agreement(target, drafter, token_ids)
         if draft.head_ids is None:
             return Agreement(accepted)

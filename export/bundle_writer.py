@@ -20,6 +20,7 @@ from pilotfish.export.quantize import Recipe
 from pilotfish.export.sources import Source, open_source
 from pilotfish.export.staging import disk_errors, require_free_space
 from pilotfish.export.tokenizer_files import TokenizerFiles
+from pilotfish.export.weight_file import stored_bytes
 from pilotfish.runtime.bundle import (
     MANIFEST,
     Bundle,
@@ -28,6 +29,7 @@ from pilotfish.runtime.bundle import (
     ModelEntry,
     ParityReport,
     TokenizerEntry,
+    by_role,
     load_bundle,
     manifest_to_json,
 )
@@ -44,30 +46,32 @@ def write_bundle(
     output: Path,
     progress: Progress = lambda what, done, total: None,
     *,
+    lower_drafts: Sequence[Source] = (),
     verify: bool = True,
     genai: bool = False,
 ) -> Path:
     """Exports a target and, if there is one, its draft into the new folder `output`, and returns it.
+
+    Of `lower_drafts` the first drafts for the draft, each further one for the one before it.
 
     Each graph is compared with its source, unless `verify` is false; the manifest says either. With `genai`,
     onnxruntime-genai can run the models too. Raises `PairingError` if the two do not share a vocabulary, `OptionError`
     if `output` is there already, `ParityError` if a graph is too far from its source, and `StorageError` if the folder
     cannot be written or the disk is full; then nothing is left.
     """
+    drafts = (*((draft,) if draft else ()), *lower_drafts)
+    models = by_role(target, drafts)
     if verify:  # what that needs is better missed now than after minutes of work
         import_onnxruntime()
-        if any(source.recipe.floats == "bfloat16" for source in (target, draft) if source):
+        if any(source.recipe.floats == "bfloat16" for source in models.values()):
             _need_cuda()
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
     texts = vocabulary_of(target.tokenizer.tokenizer_json)
-    masked_ids: tuple[int, ...] = ()
-    if draft is not None:
-        masked_ids = check_pair(texts, vocabulary_of(draft.tokenizer.tokenizer_json)).masked_ids
-    models = {"target": target} | ({"draft": draft} if draft else {})
+    masked_ids = [check_pair(texts, vocabulary_of(each.tokenizer.tokenizer_json)).masked_ids for each in drafts]
     num_bytes = len(target.tokenizer.tokenizer_json.encode()) + sum(source.num_bytes for source in models.values())
     with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
-        manifest = _write_files(folder, models, texts, masked_ids, progress)
+        manifest = _write_files(folder, models, texts, by_role((), masked_ids), progress)
         if genai:
             manifest = _with_genai(folder, manifest, texts)
         _write_manifest(folder, manifest)
@@ -76,7 +80,7 @@ def write_bundle(
             for role, source in models.items()
         }
         entries = {role: replace(entry, parity=reports[role]) for role, entry in manifest.models.items()}
-        _write_manifest(folder, replace(manifest, target=entries["target"], draft=entries.get("draft")))
+        _write_manifest(folder, manifest.with_models(entries))
     return output
 
 
@@ -97,8 +101,8 @@ def write_alone(path: Path, recipe: Recipe, output: Path, label: str, progress: 
 
 
 def _write_files(
-    folder: Path, models: Mapping[str, Source], texts: Sequence[str | None], masked_ids: tuple[int, ...],
-    progress: Progress,
+    folder: Path, models: Mapping[str, Source], texts: Sequence[str | None],
+    masked_ids: Mapping[str, tuple[int, ...]], progress: Progress,
 ) -> Manifest:  # fmt: skip
     entries, files = dict[str, ModelEntry](), dict[str, str]()
     for role, source in models.items():
@@ -107,15 +111,17 @@ def _write_files(
         entries[role] = replace(entry, source={**_origin(source.path), **entry.source})
     for role, entry in entries.items():  # not before all are written: a draft may be made of the target's graph
         num_largest = add_heads(folder / entry.graph, min(len(texts), entry.vocab_size))
-        entries[role] = replace(entry, num_largest_logits=num_largest)
+        weight_bytes = stored_bytes(folder / entry.graph)
+        entries[role] = replace(
+            entry, num_largest_logits=num_largest, masked_ids=masked_ids[role], weight_bytes=weight_bytes
+        )  # fmt: skip
     tokenizer = _write_tokenizer(folder, models["target"].tokenizer, texts)
     return Manifest(
         created_by=f"pilotfish {version('pilotfish')}",
-        target=entries["target"],
-        draft=entries.get("draft"),
+        target=entries.pop("target"),
+        drafts=tuple(entries.values()),
         tokenizer=tokenizer,
         files=_file_entries(folder, files),
-        masked_draft_ids=masked_ids,
     )
 
 

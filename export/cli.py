@@ -13,13 +13,16 @@ from rich.console import Console
 from pilotfish.export.extra import need_export_extra
 from pilotfish.export.inventory_commands import ls, rm
 from pilotfish.export.pair_command import pair
-from pilotfish.runtime.bundle import load_bundle
+from pilotfish.runtime.bundle import by_role, load_bundle
 from pilotfish.runtime.catalog import cache_dir, downloads_dir, load_catalog
 from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.flags import GenerationFlags, LoadFlags, expanded
 
 SOURCE_HELP = "A GGUF file, a Hugging Face folder, a hub id, or a catalog name."
-DRAFT_HELP = f"{SOURCE_HELP} Or layers:N, the target's own first N layers. Default: none, drafts by lookup."
+DRAFT_HELP = (
+    f"{SOURCE_HELP} Or layers:N, the target's own first N layers. Repeatable: each drafts for the one before it. "
+    "Default: none, drafts by lookup."
+)
 
 VOCABULARY_HELP = "Trim the draft's head to so many tokens, those most frequent; each pass then reads less."
 TEXTS_HELP = "Text to count tokens in, with --draft-vocabulary; repeatable. Default: the order of the vocabulary."
@@ -54,9 +57,9 @@ def pull(
 def export(
     target: Annotated[str, typer.Option(help=SOURCE_HELP)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the new bundle.")] = None,
-    draft: Annotated[str | None, typer.Option(help=DRAFT_HELP)] = None,
+    draft: Annotated[list[str] | None, typer.Option(help=DRAFT_HELP)] = None,
     quant: Annotated[str, typer.Option(help="Recipe, such as int8 or int4-b128 (see README), or auto.")] = "int8",
-    draft_quant: Annotated[str | None, typer.Option(help="Recipe of the draft; default: that of the target.")] = None,
+    draft_quant: Annotated[str | None, typer.Option(help="Recipe of the drafts; default: that of the target.")] = None,
     vocabulary: Annotated[int | None, typer.Option("--draft-vocabulary", help=VOCABULARY_HELP)] = None,
     texts: Annotated[list[Path] | None, typer.Option("--frequency-text", help=TEXTS_HELP)] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print sizes on disk and in memory; write nothing.")] = False,
@@ -65,25 +68,25 @@ def export(
     genai: Annotated[bool, typer.Option("--genai", help="Add the files that onnxruntime-genai needs.")] = False,
     progress_lines: Annotated[bool, typer.Option("--progress-lines", help="Progress as lines of JSON.")] = False,
 ) -> None:
-    """Turns a target, and a draft if there is one, into a bundle."""
+    """Turns a target, and a draft or several if given, into a bundle."""
     need_export_extra()
     from pilotfish.export.agreement import report
     from pilotfish.export.bundle_writer import write_bundle
     from pilotfish.export.download import resolve_source
-    from pilotfish.export.drafts import planned_draft
+    from pilotfish.export.drafts import planned_drafts
     from pilotfish.export.dry_run import dry_run
     from pilotfish.export.progress import ExportProgress
     from pilotfish.export.quantize import parse_recipe
     from pilotfish.export.recipe_choice import AUTO, CANDIDATES, choose, explained, measure_recipes
     from pilotfish.export.sources import Source, open_source
 
-    plan = planned_draft(draft, draft_quant, vocabulary, texts or ())
+    plans = planned_drafts(draft or (), draft_quant, vocabulary, texts or ())
     recipe_texts = {"target": quant, "draft": draft_quant or quant}
     if dry:
         if AUTO in recipe_texts.values():
             raise OptionError("a dry run measures nothing, so it cannot choose a recipe; name one instead of auto")
         recipes = parse_recipe(recipe_texts["target"]), parse_recipe(recipe_texts["draft"])
-        dry_run((target, plan), recipes, downloads_dir(), context, output, Console(highlight=False))
+        dry_run(target, plans, recipes, downloads_dir(), context, output, Console(highlight=False))
         return
     given = {role: None if text == AUTO else parse_recipe(text) for role, text in recipe_texts.items()}
     if output is None:
@@ -105,9 +108,10 @@ def export(
             return resources.enter_context(closing(open_source(path, recipe)))
 
         target_source = source(target, "target")
-        draft_source = plan.source(target_source, lambda text: source(text, "draft")) if plan else None
+        drafts = [plan.source(target_source, lambda text: source(text, "draft")) for plan in plans]
         write_bundle(
-            target_source, draft_source, output, progress.weights, verify=not skip_verify, genai=genai
+            target_source, drafts[0] if drafts else None, output, progress.weights, lower_drafts=drafts[1:],
+            verify=not skip_verify, genai=genai,
         )  # fmt: skip
     for text in explanations:
         print(text, file=sys.stderr)  # noqa: T201
@@ -119,7 +123,8 @@ def verify(
     bundle: Annotated[Path, typer.Argument(help="A bundle folder, as `pilotfish export` writes it.")],
     target: Annotated[str | None, typer.Option(help=f"Compare the target with its source. {SOURCE_HELP}")] = None,
     draft: Annotated[
-        str | None, typer.Option(help="Compare the draft with its source; layers:N has the target's.")
+        list[str] | None,
+        typer.Option(help="Compare the draft with its source; repeatable, one for each. layers:N has the target's."),
     ] = None,
 ) -> None:
     """Checks a bundle: its files, and whether its graphs agree with themselves and with sources that are given."""
@@ -132,7 +137,7 @@ def verify(
 
     loaded = load_bundle(bundle)
     verification.check_files(loaded)
-    given = {role: text for role, text in (("target", target), ("draft", draft)) if text}
+    given = {role: text for role, text in by_role(target, draft or ()).items() if text}
     verification.check_roles(loaded, given)
     with ExitStack() as resources, ExportProgress(Console(stderr=True)) as progress:
         paths = {

@@ -49,16 +49,18 @@ class DraftPlan:
         return ModelSize(target.outline, target.recipe, self.num_layers, self.num_head_ids)
 
 
-def planned_draft(
-    text: str | None, quant: str | None, num_head_ids: int | None = None, frequency_texts: Sequence[Path] = ()
-) -> DraftPlan | None:
-    """The plan for what `--draft` and the options of a draft were given; `OptionError` if they do not go together."""
-    if text is None:
-        if num_head_ids is not None:
-            raise OptionError("there is no draft whose vocabulary could be trimmed; add --draft")
-        return None
-    if frequency_texts and num_head_ids is None:
+def planned_drafts(
+    texts: Sequence[str], quant: str | None, num_head_ids: int | None = None, frequency_texts: Sequence[Path] = ()
+) -> tuple[DraftPlan, ...]:
+    """A plan for each text that `--draft` was given; `OptionError` if the options of drafts do not go with them."""
+    if not texts and num_head_ids is not None:
+        raise OptionError("there is no draft whose vocabulary could be trimmed; add --draft")
+    if texts and frequency_texts and num_head_ids is None:
         raise OptionError("a frequency text says which tokens a trimmed head keeps; add --draft-vocabulary")
+    return tuple(_planned(text, quant, num_head_ids, frequency_texts) for text in texts)
+
+
+def _planned(text: str, quant: str | None, num_head_ids: int | None, frequency_texts: Sequence[Path]) -> DraftPlan:
     num_layers = parse_layers(text)
     if num_layers is not None and quant is not None:
         raise OptionError(f"a draft of {text} reads the target's weights as they are stored; leave --draft-quant out")

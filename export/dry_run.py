@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -17,16 +18,18 @@ from pilotfish.runtime.text_table import text_table
 
 
 def dry_run(
-    sources: tuple[str, DraftPlan | None], recipes: tuple[Recipe, Recipe], downloads: Path,
+    target: str, plans: Sequence[DraftPlan], recipes: tuple[Recipe, Recipe], downloads: Path,
     context_length: int | None, output: Path | None, console: Console,
 ) -> None:  # fmt: skip
-    """Prints the sizes of a target and, if there is one, a draft.
+    """Prints the sizes of a target and its drafts; of `recipes` the second is theirs.
 
     Raises what an export of them would: `PairingError`, and `StorageError` if the disk of `output` has no room.
     """
-    target, plan = ModelSize(find_outline(sources[0], downloads), recipes[0]), sources[1]
-    size = ExportSize(target, plan.size(target, recipes[1], downloads) if plan else None)
-    check_pair(*(vocabulary_of(each.outline.tokenizer.tokenizer_json) for each in (target, size.draft or target)))
+    target_size = ModelSize(find_outline(target, downloads), recipes[0])
+    size = ExportSize(target_size, tuple(plan.size(target_size, recipes[1], downloads) for plan in plans))
+    texts = [vocabulary_of(each.outline.tokenizer.tokenizer_json) for each in size.models.values()]
+    for draft_texts in texts[1:]:
+        check_pair(texts[0], draft_texts)
     context_length = size.context_length(context_length)
     console.print(_table(size, context_length), soft_wrap=True)
     console.print(

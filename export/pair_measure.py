@@ -70,13 +70,12 @@ def with_draft(target: Bundle, draft: Bundle | None) -> Bundle:
     None drops the draft that there is. `PairingError` if the vocabularies differ.
     """
     if draft is None:
-        return replace(target, manifest=replace(target.manifest, draft=None, masked_draft_ids=()))
+        return replace(target, manifest=replace(target.manifest, drafts=()))
     masked_ids = check_pair(*(_vocabulary(bundle) for bundle in (target, draft))).masked_ids
     model = draft.manifest.target
-    entry = replace(
-        model, graph=str((draft.path / model.graph).absolute())
-    )  # a path that is absolute stands for itself
-    return replace(target, manifest=replace(target.manifest, draft=entry, masked_draft_ids=masked_ids))
+    graph = str((draft.path / model.graph).absolute())  # a path that is absolute stands for itself
+    entry = replace(model, graph=graph, masked_ids=masked_ids)
+    return replace(target, manifest=replace(target.manifest, drafts=(entry,)))
 
 
 def measure_drafts(

@@ -14,7 +14,7 @@ from pilotfish.export.graph import PADDING_POSITIONS
 from pilotfish.export.outline import AnyOutline, Outline, TracedOutline
 from pilotfish.export.quantize import Layout, Recipe
 from pilotfish.export.weight_file import ALIGNMENT, INLINE_BYTES
-from pilotfish.runtime.bundle import FLOAT_BYTES
+from pilotfish.runtime.bundle import FLOAT_BYTES, by_role
 from pilotfish.runtime.decoder import MAX_WIDTH
 from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
 from pilotfish.runtime.errors import OptionError
@@ -89,15 +89,15 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True)
 class ExportSize:
-    """What a bundle of a target and, if there is one, a draft takes."""
+    """What a bundle of a target and its drafts takes."""
 
     target: ModelSize
-    draft: ModelSize | None = None
+    drafts: tuple[ModelSize, ...] = ()
 
     @property
     def models(self) -> dict[str, ModelSize]:
-        """The models by role."""
-        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+        """The models by role, as in a manifest."""
+        return by_role(self.target, self.drafts)
 
     @property
     def disk_bytes(self) -> int:

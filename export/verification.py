@@ -33,7 +33,8 @@ def check_roles(bundle: Bundle, roles: Collection[str]) -> None:
     """`OptionError` if one of `roles` is of no model of this bundle."""
     for role in roles:
         if role not in bundle.manifest.models:
-            raise OptionError(f"{bundle.path} has no {role}; leave --{role} out")
+            option = role.split("-")[0]
+            raise OptionError(f"{bundle.path} has no {role}; leave --{option} out")
 
 
 def measure_bundle(bundle: Bundle, sources: Mapping[str, Source]) -> dict[str, ParityReport]:

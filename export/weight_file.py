@@ -23,6 +23,16 @@ def numpy_dtype(floats: str) -> np.dtype[Any]:
     return dtype
 
 
+def stored_bytes(graph_path: Path) -> int:
+    """Bytes of the weights that a graph reads from data files, which other graphs may read too; each counts once."""
+    places = (
+        {entry.key: entry.value for entry in tensor.external_data}
+        for tensor in onnx.load(graph_path, load_external_data=False).graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    )
+    return sum(num_bytes for _, _, num_bytes in {(at["location"], at["offset"], int(at["length"])) for at in places})
+
+
 class WeightFile:
     """Writes `path` from front to back and describes each tensor as an ONNX initializer that points into it."""
 

@@ -7,15 +7,17 @@ shape from it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pilotfish.runtime.errors import BundleError
 
-FORMAT_VERSION = 1
+T = TypeVar("T")
+
+FORMAT_VERSION = 2  # 1, with one draft at most, is read too
 MANIFEST = "pilotfish.json"
 FLOAT_BYTES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})  # of a number, by its type
 
@@ -72,7 +74,9 @@ class ModelEntry:
     `num_largest_logits` is how many of a row's largest logits the graph also gives, with their ids and log Σ exp over
     the row; 0 in bundles of releases that had no such outputs. `parity` is None in those that measured none.
     `head_ids` names a file beside the graph with the token ids that the head of a draft was trimmed to, in the order of
-    the columns of its logits (`rows.py`); None for a head of all `vocab_size` ids.
+    the columns of its logits (`rows.py`); None for a head of all `vocab_size` ids. `masked_ids` of a draft mean another
+    text to the target. `weight_bytes` are those of the weights that a session reads, which a draft may share with its
+    target on disk; 0 in bundles of releases that did not count them.
     """
 
     graph: str
@@ -89,6 +93,8 @@ class ModelEntry:
     parity: ParityReport | None = None
     num_largest_logits: int = 0
     head_ids: str | None = None
+    masked_ids: tuple[int, ...] = ()
+    weight_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "num_kv_heads", "head_dim", "vocab_size", "max_positions"):
@@ -127,19 +133,36 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `pilotfish.json` says. `draft` is None in a bundle that drafts by lookup only."""
+    """What `pilotfish.json` says.
+
+    Of `drafts` the first drafts for the target, and each further one for the one before it; a bundle without any drafts
+    by lookup only.
+    """
 
     created_by: str
     target: ModelEntry
     tokenizer: TokenizerEntry
     files: Mapping[str, FileEntry]
-    draft: ModelEntry | None = None
-    masked_draft_ids: tuple[int, ...] = ()
+    drafts: tuple[ModelEntry, ...] = ()
+
+    @property
+    def draft(self) -> ModelEntry | None:
+        """The draft of the target; None if there is none."""
+        return self.drafts[0] if self.drafts else None
 
     @property
     def models(self) -> dict[str, ModelEntry]:
-        """The models that there are by role, `target` and `draft`."""
-        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+        """The models that there are by role: `target`, `draft`, `draft-2`, `draft-3`, …"""
+        return by_role(self.target, self.drafts)
+
+    def weight_bytes(self, role: str) -> int:
+        """Bytes of the weights that the model of a role reads into memory."""
+        files = (file.size for name, file in self.files.items() if name.startswith(f"{role}/"))
+        return self.models[role].weight_bytes or sum(files)
+
+    def with_models(self, models: Mapping[str, ModelEntry]) -> Manifest:
+        """The same manifest with other entries, by role."""
+        return replace(self, target=models["target"], drafts=tuple(models.values())[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +171,12 @@ class Bundle:
 
     path: Path
     manifest: Manifest
+
+
+def by_role(target: T, drafts: Sequence[T]) -> dict[str, T]:
+    """What belongs to each model of a bundle, by its role; the target first."""
+    roles = ["draft", *(f"draft-{level}" for level in range(2, len(drafts) + 1))]
+    return {"target": target} | dict(zip(roles, drafts, strict=False))
 
 
 def manifest_to_json(manifest: Manifest) -> str:
@@ -165,11 +194,12 @@ def load_bundle(path: Path) -> Bundle:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"{manifest_path} is not valid JSON ({error}); export the bundle again") from error
     version = values.get("format") if isinstance(values, dict) else None
-    if version != FORMAT_VERSION:
+    if version not in (1, FORMAT_VERSION):
         raise BundleError(
-            f"{path} has bundle format {version!r}; this release reads format {FORMAT_VERSION}; export it again"
+            f"{path} has bundle format {version!r}; this release reads formats 1 and {FORMAT_VERSION}; export it again"
         )
     try:
+        values = _from_format_1(values) if version == 1 else values
         manifest = _manifest(values)
     except (KeyError, TypeError, AttributeError, BundleError) as error:
         raise BundleError(f"{manifest_path} is damaged ({error}); export the bundle again") from error
@@ -188,13 +218,20 @@ def _manifest(values: Mapping[str, Any]) -> Manifest:
     return Manifest(
         created_by=values["created_by"],
         target=_model(values["target"]),
-        draft=_model(values["draft"]) if values.get("draft") else None,
+        drafts=tuple(_model(draft) for draft in values["drafts"]),
         tokenizer=TokenizerEntry(**tokenizer),
         files={name: FileEntry(**entry) for name, entry in values["files"].items()},
-        masked_draft_ids=tuple(values.get("masked_draft_ids", ())),
     )
+
+
+def _from_format_1(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    draft = values.get("draft")
+    drafts = [draft | {"masked_ids": values.get("masked_draft_ids", ())}] if draft else []
+    return {**values, "drafts": drafts}
 
 
 def _model(values: Mapping[str, Any]) -> ModelEntry:
     parity = ParityReport(**values["parity"]) if values.get("parity") else None
-    return ModelEntry(**{**values, "tensors": TensorNames(**values["tensors"]), "parity": parity})
+    masked_ids = tuple(values.get("masked_ids", ()))
+    tensors = TensorNames(**values["tensors"])
+    return ModelEntry(**{**values, "tensors": tensors, "parity": parity, "masked_ids": masked_ids})

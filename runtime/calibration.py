@@ -20,11 +20,11 @@ import numpy as np
 from pilotfish.runtime.catalog import cache_dir
 from pilotfish.runtime.costs import WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.drafters.model import ModelDrafter
+from pilotfish.runtime.drafters.model import DraftView, ModelDrafter
 from pilotfish.runtime.exactness import MOST_WIDTHS, exact_widths, near_tie_margin
 from pilotfish.runtime.sampling import Sampler, SamplingParams
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 # Ordinary prose and ordinary code: what a draft knows of the one says little about the other.
 SAMPLE = """The library opens at nine on weekdays. Bring a card and a letter with your address on it, and the desk \
 will sign you up while you wait.
@@ -41,48 +41,64 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class DraftCalibration:
+    """What a draft's passes cost, and the part of its tokens that the model before it accepts.
+
+    `agreement` is as `measured_agreement` found it; the model before the first draft is the target.
+    """
+
+    costs: WidthCosts
+    agreement: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.agreement <= 1:
+            raise ValueError(f"an agreement of {self.agreement} is no part of anything")
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """`exact_width` and `max_width`: forwards of as many rows, and of all between, give identical bits.
 
     `near_tie_margin` is a lead in logits below which rounding may decide; 0 in exact mode, where it cannot. The costs
-    are those of the padded forwards that exact mode runs, or of the bare ones. `agreement` is the part of the draft's
-    tokens that the target accepts, as `measured_agreement` found it. Without a draft, its costs and it are None.
+    are those of the padded forwards that exact mode runs, or of the bare ones. `drafts` are in the order of the
+    manifest's.
     """
 
     exact_width: int
     max_width: int
     near_tie_margin: float
     target_costs: WidthCosts
-    draft_costs: WidthCosts | None
-    agreement: float | None
+    drafts: tuple[DraftCalibration, ...]
 
     def __post_init__(self) -> None:
         if not 1 <= self.exact_width <= self.max_width <= max(MOST_WIDTHS):
             raise ValueError(f"forwards of {self.exact_width} to {self.max_width} rows were never compared")
         if not 0 <= self.near_tie_margin < float("inf"):
             raise ValueError(f"the near-tie margin {self.near_tie_margin} is no lead in logits")
-        if (self.agreement is None) != (self.draft_costs is None) or not 0 <= (self.agreement or 0) <= 1:
-            raise ValueError(f"an agreement of {self.agreement} does not fit the draft")
 
 
 def calibrate(
-    target: Decoder, draft: Decoder | None, drafter: ModelDrafter | None, sample: Sequence[int], *, exact: bool
-) -> Calibration:
-    """Measures; takes some thirty forwards of the target and of the draft. The caches are empty before and after.
+    target: Decoder, drafters: Sequence[ModelDrafter], sample: Sequence[int], *, exact: bool
+) -> Calibration:  # fmt: skip
+    """Measures; takes some thirty forwards of each model. The caches are empty before and after.
 
-    `sample` are token ids of ordinary text, for the agreement of `drafter`, which is there if `draft` is.
+    Of `drafters` the first drafts for the target, each further one for the one before it; none may have a drafter of
+    its own. `sample` are token ids of ordinary text, for their agreement.
 
     In exact mode it leaves the target padding its forwards to the exact width.
     """
     exact_width, max_width = exact_widths(target)
     margin = 0.0 if exact else near_tie_margin(target)
     target.min_width = exact_width if exact else 1
-    draft_costs = measure(draft) if draft else None
-    agreement = measured_agreement(target, drafter, sample[:NUM_SAMPLED]) if drafter else None
-    return Calibration(exact_width, max_width, margin, measure(target), draft_costs, agreement)
+    verifiers: list[Decoder | DraftView] = [target, *(drafter.view for drafter in drafters)]
+    drafts = tuple(
+        DraftCalibration(measure(drafter.view.decoder), measured_agreement(verifier, drafter, sample[:NUM_SAMPLED]))
+        for verifier, drafter in zip(verifiers, drafters, strict=False)
+    )
+    return Calibration(exact_width, max_width, margin, measure(target), drafts)
 
 
-def measured_agreement(target: Decoder, drafter: ModelDrafter, sample: Sequence[int]) -> float:
+def measured_agreement(target: Decoder | DraftView, drafter: ModelDrafter, sample: Sequence[int]) -> float:
     """The chance that the target accepts a token which the draft draws, over positions of a text; temperature 1.
 
     Σ min(draft, target) over the vocabulary at each position (Leviathan et al. 2023, theorem 3.5). 0.5, a guess, for a
@@ -117,8 +133,10 @@ def kept_calibration(fingerprint: str) -> Calibration | None:
             max_width=int(kept["max_width"]),
             near_tie_margin=float(kept["near_tie_margin"]),
             target_costs=WidthCosts.from_dict(kept["target_s"]),
-            draft_costs=WidthCosts.from_dict(kept["draft_s"]) if kept["draft_s"] else None,
-            agreement=None if kept["agreement"] is None else float(kept["agreement"]),
+            drafts=tuple(
+                DraftCalibration(WidthCosts.from_dict(draft["s"]), float(draft["agreement"]))
+                for draft in kept["drafts"]
+            ),
         )
     except FileNotFoundError:
         return None
@@ -129,7 +147,7 @@ def kept_calibration(fingerprint: str) -> Calibration | None:
 
 def keep_calibration(fingerprint: str, calibration: Calibration) -> None:
     """Writes a calibration for later runs. Where that fails it is made again each time, which the log says."""
-    path, draft_costs = _path(fingerprint), calibration.draft_costs
+    path = _path(fingerprint)
     values = {
         "format": FORMAT_VERSION,
         "fingerprint": fingerprint,
@@ -137,8 +155,7 @@ def keep_calibration(fingerprint: str, calibration: Calibration) -> None:
         "max_width": calibration.max_width,
         "near_tie_margin": calibration.near_tie_margin,
         "target_s": calibration.target_costs.to_dict(),
-        "draft_s": draft_costs.to_dict() if draft_costs else None,
-        "agreement": calibration.agreement,
+        "drafts": [{"s": draft.costs.to_dict(), "agreement": draft.agreement} for draft in calibration.drafts],
     }
     partial = path.with_suffix(f".{os.getpid()}.partial")
     try:

@@ -12,13 +12,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import entry_points
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 
 from pilotfish.runtime.bench.command import bench
+from pilotfish.runtime.bundle import by_role
 from pilotfish.runtime.doctor import doctor
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.errors import OptionError, PilotfishError
@@ -118,15 +121,18 @@ def chat(
 def calibrate(bundle: BundlePath, loading: LoadFlags) -> None:
     """Measures again what passes cost on this machine and how well the draft fits; else the first load does it."""
     with loading.load(bundle) as engine:
-        measured = engine.calibrate()
-    costs = {"target": measured.target_costs} | ({"draft": measured.draft_costs} if measured.draft_costs else {})
+        measured, memory_by_role = engine.calibrate(), engine.memory
+    costs = by_role(measured.target_costs, [draft.costs for draft in measured.drafts])
     widths = list(measured.target_costs.to_dict())
     print("tokens in a pass" + "".join(f"{width:>9}" for width in widths))  # noqa: T201
     for role, found in costs.items():
         durations = "".join(f"{1e3 * found.seconds(int(width)):>9.1f}" for width in widths)
         print(f"{role + ', ms':<16}{durations}")  # noqa: T201
-    if measured.agreement is not None:
-        print(f"the target would accept {measured.agreement:.0%} of the draft's tokens in a sample text")  # noqa: T201
+    for (role, writer), draft in zip(pairwise(costs), measured.drafts, strict=True):
+        print(f"the {role} would accept {draft.agreement:.0%} of the {writer}'s tokens in a sample text")  # noqa: T201
+    for role, memory in memory_by_role.items():
+        weights, caches = decimal(memory.weight_bytes), decimal(memory.cache_bytes)
+        print(f"the {role} takes {weights} of weights and {caches} of caches on {memory.device}")  # noqa: T201
     print(f"rows of {measured.exact_width} to {measured.max_width} tokens are bit-identical")  # noqa: T201
 
 

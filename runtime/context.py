@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pilotfish.runtime.bundle import by_role
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.proposal import Drafter
 
@@ -16,9 +17,9 @@ class Context:
     """
 
     def __init__(self, target: Decoder) -> None:
-        """Starts with nothing committed, no draft and no drafters."""
+        """Starts with nothing committed, no drafts and no drafters."""
         self.target = target
-        self.draft: Decoder | None = None
+        self.drafts: list[Decoder] = []  # the first drafts for the target, each other one for the one before it
         self.max_width = 1
         self.near_tie_margin = 0.0
         self.drafters: dict[str, Drafter] = {}
@@ -27,8 +28,8 @@ class Context:
 
     @property
     def decoders(self) -> dict[str, Decoder]:
-        """The models by name: `target`, and `draft` if there is one."""
-        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+        """The models by role, as in `Manifest.models`."""
+        return by_role(self.target, self.drafts)
 
     def begin(self, token_ids: Sequence[int]) -> None:
         """Makes `token_ids` the committed ones. What the caches share with them stays, so it is not read again."""

@@ -48,6 +48,7 @@ class Decoder:
                 f"{graph_path} computes in bfloat16, which ONNX Runtime does not on the CPU; "
                 "load it with --device cuda, or export with fp16 instead of bf16"
             )
+        self.device = device
         self.min_width = 1
         self.run_s = 0.0
         self._names = model.tensors

@@ -6,7 +6,8 @@ import hashlib
 import os
 import platform
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from pilotfish.runtime.context import Context
 from pilotfish.runtime.controller import Controller, Fixed, Policy
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.cascade import CascadeDrafter
+from pilotfish.runtime.drafters.levels import bare_drafters, nested_drafter
 from pilotfish.runtime.drafters.lookup import LookupDrafter
 from pilotfish.runtime.drafters.model import ModelDrafter
 from pilotfish.runtime.drafters.proposal import Drafter
@@ -32,7 +34,15 @@ from pilotfish.runtime.stream import Stream
 from pilotfish.runtime.tokenizer import Message, Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 4096
-INNER_HISTORY = 2048  # tokens that are looked through before each pass of the draft, which is short itself
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """Bytes of a model's weights and caches on its device."""
+
+    device: str
+    weight_bytes: int
+    cache_bytes: int
 
 
 class Engine:
@@ -51,12 +61,13 @@ class Engine:
         self.bundle = bundle
         self.tokenizer = Tokenizer(bundle)
         self.context_length = _context_length(manifest.target, context_length)
-        self._exact, self._remembers = exact, remembers
+        self._exact = exact
         draft_device, num_draft_threads = draft_device or device, num_draft_threads or num_threads
         self._setup = (
             f"devices {device} and {draft_device}, {num_threads or 'all'} and {num_draft_threads or 'all'} threads"
         )
         self._vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
+        self._suffix = SuffixDrafter(self._vocab_size, remembers=remembers)
         self._grammars = GrammarCompiler(self.tokenizer, self._vocab_size)
         self._stream: Stream | None = None
         self._running: Generator[Chunk, None, None] | None = None
@@ -69,13 +80,12 @@ class Engine:
             )  # fmt: skip
 
         # Two sessions whose idle threads both wait busily slow each other where cores are few.
-        spins = manifest.draft is None
+        spins = not manifest.drafts
         self._context = Context(decoder(manifest.target, device, self.context_length, num_threads, spins))
         try:
-            if manifest.draft is not None:
-                context = min(self.context_length, manifest.draft.max_positions)
-                self._context.draft = decoder(manifest.draft, draft_device, context, num_draft_threads, True)
-            self._add_drafters()
+            for draft in manifest.drafts:
+                context = min(self.context_length, draft.max_positions)
+                self._context.drafts.append(decoder(draft, draft_device, context, num_draft_threads, True))
             cancelled = cancelled or threading.Event()
             with watching(cancelled, self._context.cancel):
                 self._calibrate(kept_calibration(self._calibrated_setup()))
@@ -84,6 +94,14 @@ class Engine:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def memory(self) -> Mapping[str, ModelMemory]:
+        """What each model takes, by role; what ONNX Runtime works with comes on top."""
+        return {
+            role: ModelMemory(decoder.device, self.bundle.manifest.weight_bytes(role), decoder.cache.num_bytes)
+            for role, decoder in self._context.decoders.items()
+        }
 
     def calibrate(self) -> Calibration:
         """Measures again what passes cost on this device, keeps it for later loads, and returns it.
@@ -95,33 +113,31 @@ class Engine:
         return self.calibration
 
     def _calibrate(self, kept: Calibration | None) -> None:
-        """Takes what was measured here before, or measures it now; the controller begins anew."""
+        """Takes what was measured here before, or measures it now; drafters and the controller begin anew."""
         context = self._context
+        drafts = context.drafts, [draft.masked_ids for draft in self.bundle.manifest.drafts], self._vocab_size
         if kept is None:
             sample = self.tokenizer.encode(SAMPLE)
-            kept = calibrate(context.target, context.draft, self._model, sample, exact=self._exact)
+            kept = calibrate(context.target, bare_drafters(*drafts), sample, exact=self._exact)
             keep_calibration(self._calibrated_setup(), kept)
         context.target.min_width = kept.exact_width if self._exact else 1
         context.near_tie_margin = kept.near_tie_margin
         context.max_width = kept.max_width
         self.calibration = kept
+        model = nested_drafter(*drafts, kept.drafts)
         self._controller = Controller(
-            kept.target_costs, kept.draft_costs, self._suffix, self._model, kept.agreement
+            kept.target_costs, kept.drafts[0].costs if kept.drafts else None, self._suffix, model,
+            kept.drafts[0].agreement if kept.drafts else None,
         )  # fmt: skip
+        self._add_drafters(model)
 
-    def _add_drafters(self) -> None:
-        context, masked_ids = self._context, self.bundle.manifest.masked_draft_ids
-        self._suffix = SuffixDrafter(self._vocab_size, remembers=self._remembers)
-        self._model = None
-        if context.draft is not None:
-            inner = LookupDrafter(min(self._vocab_size, context.draft.vocab_size), num_looked_at=INNER_HISTORY)
-            self._model = ModelDrafter(context.draft, self._vocab_size, masked_ids, inner)
-        context.drafters = {"lookup": LookupDrafter(self._vocab_size), "suffix": self._suffix}
+    def _add_drafters(self, model: ModelDrafter | None) -> None:
+        drafters: dict[str, Drafter] = {"lookup": LookupDrafter(self._vocab_size), "suffix": self._suffix}
         order: list[Drafter] = [self._suffix]
-        if self._model is not None:
-            context.drafters["model"] = self._model
-            order.append(self._model)
-        context.drafters["cascade"] = CascadeDrafter(order, self._vocab_size)
+        if model is not None:
+            drafters["model"] = model
+            order.append(model)
+        self._context.drafters = drafters | {"cascade": CascadeDrafter(order, self._vocab_size)}
 
     @property
     def stats(self) -> Stats:

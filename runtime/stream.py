@@ -140,5 +140,4 @@ class Stream:
         return int((margins < self._context.near_tie_margin).sum())
 
     def _run_s(self) -> tuple[float, float]:
-        draft = self._context.draft
-        return self._context.target.run_s, draft.run_s if draft else 0.0
+        return self._context.target.run_s, sum(draft.run_s for draft in self._context.drafts)

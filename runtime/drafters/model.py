@@ -36,17 +36,16 @@ class ModelDrafter:
         """`vocab_size` is the width of a proposal's rows; `masked_ids` mean another text to the target than here.
 
         Ids that only the target has are never proposed, and are read as token 0. Those that a trimmed head lacks are
-        never proposed either. `inner` drafts `num_inner_tokens` in a
-        round, of ids below the draft's own vocabulary.
+        never proposed either. `inner` drafts `num_inner_tokens` in a round, in rows of the view's width.
         """
-        self._view = _DraftView(decoder, min(vocab_size, decoder.vocab_size), masked_ids)
+        self.view = DraftView(decoder, min(vocab_size, decoder.vocab_size), masked_ids)
         self._vocab_size = vocab_size
         self._inner, self._num_inner_tokens = inner, num_inner_tokens
 
     @property
     def length(self) -> int:
         """Committed tokens that the draft has read."""
-        return self._view.length
+        return self.view.length
 
     def propose(
         self,
@@ -57,19 +56,19 @@ class ModelDrafter:
         should_stop: Callable[[Sequence[float]], bool] = never,
     ) -> Proposal:
         """Draws the tokens in turn, each after the ones before it; none where the draft's own context ends."""
-        end = min(len(committed) + num_draft_tokens, self._view.context_length)
-        limits, vocab_size = Limits(end, lambda _: False), self._view.vocab_size
+        end = min(len(committed) + num_draft_tokens, self.view.context_length)
+        limits, vocab_size = Limits(end, lambda _: False), self.view.vocab_size
         drafted, rows, confidences, is_stopped = list(committed), list[Probs](), list[float](), False
         while len(drafted) < end and not is_stopped:
             try:
                 round_ = play_round(
-                    drafted, self._view, self._inner, self._num_inner_tokens, vocab_size, limits, sampler, rng
+                    drafted, self.view, self._inner, self._num_inner_tokens, vocab_size, limits, sampler, rng
                 )  # fmt: skip
             except GrammarError:  # no token that the grammar allows is one of the draft's
                 break
             rows.append(round_.settled_probs[: len(round_.token_ids)])
             if should_stop is not never:
-                for confidence in self._view.confidences(round_):
+                for confidence in self.view.confidences(round_):
                     confidences.append(confidence)
                     if is_stopped := should_stop(confidences):
                         break
@@ -82,12 +81,12 @@ class ModelDrafter:
 
     def rollback(self, length: int) -> None:
         """Forgets all but the first `length` tokens, if more are cached."""
-        self._view.rollback(min(self._view.length, length))
+        self.view.rollback(min(self.view.length, length))
         if self._inner is not None:
             self._inner.rollback(length)
 
 
-class _DraftView:
+class DraftView:
     """The draft's decoder as a round sees it: rows of `vocab_size` ids, in which what it must not choose is unlikely.
 
     That is what means something else to the target, and what a trimmed head lacks.
@@ -95,24 +94,27 @@ class _DraftView:
 
     def __init__(self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int]) -> None:
         self.vocab_size = vocab_size
+        self.decoder = decoder
         self.rollback = decoder.rollback
-        self._decoder = decoder
         self._masked_ids = np.asarray([i for i in masked_ids if i < vocab_size], np.int64)
         head_ids = decoder.head_ids
         self._head_ids = None if head_ids is None else head_ids[head_ids < vocab_size]
 
     @property
     def length(self) -> int:
-        return self._decoder.length
+        """As `Decoder.length`."""
+        return self.decoder.length
 
     @property
     def context_length(self) -> int:
-        return self._decoder.context_length
+        """As `Decoder.context_length`."""
+        return self.decoder.context_length
 
     def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
+        """As `Decoder.forward`, in rows (N, V)."""
         readable = [token_id if token_id < self.vocab_size else 0 for token_id in token_ids]
         num_largest = num_largest and num_largest + len(self._masked_ids)
-        logits = self._decoder.forward(readable, num_logits, num_largest)
+        logits = self.decoder.forward(readable, num_logits, num_largest)
         if self._head_ids is None:
             logits = logits[:, : self.vocab_size]
         else:
@@ -122,7 +124,7 @@ class _DraftView:
 
     def confidences(self, round_: Round) -> list[float]:
         """The draft's own probability of each token of the latest round, before sampling filters."""
-        sums = self._decoder.log_sum_exp
+        sums = self.decoder.log_sum_exp
         return [
             probability(round_.logits[row], token_id, None if sums is None else float(sums[row]))
             for row, token_id in enumerate(round_.token_ids)

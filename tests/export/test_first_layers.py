@@ -64,10 +64,10 @@ def test_no_weight_is_stored_twice_and_the_sizes_are_known(recipe: str, tmp_path
     target = source_of(recipe)
     path = write_bundle(target, first_layers(target, 2), tmp_path / "bundle", verify=False)
     whole = ModelSize(outline_of(target.checkpoint), target.recipe)
-    size = ExportSize(whole, replace(whole, num_first_layers=2))
+    size = ExportSize(whole, (replace(whole, num_first_layers=2),))
     assert [file.name for file in path.rglob("*.data")] == ["model.onnx.data"]
     assert (path / "target/model.onnx.data").stat().st_size == whole.data_bytes
-    assert size.draft.data_bytes == 0 < size.draft.weight_bytes < whole.weight_bytes
+    assert size.drafts[0].data_bytes == 0 < size.drafts[0].weight_bytes < whole.weight_bytes
     written = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     assert written <= size.disk_bytes <= written + 2 * GRAPH_BYTES
     with pilotfish.load(path, context_length=100) as engine:

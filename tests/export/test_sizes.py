@@ -87,13 +87,14 @@ def test_the_caches_are_those_that_the_runtime_allocates(tmp_path: Path):
     source = BuiltSource(tiny_checkpoint(), parse_recipe("int8"))
     draft_config = replace(CONFIG, num_layers=1, max_positions=128)
     draft = BuiltSource(tiny_checkpoint(draft_config, tiny_weights(draft_config)), source.recipe)
-    size = ExportSize(*(ModelSize(outline_of(each.checkpoint), each.recipe) for each in (source, draft)))
+    sizes = [ModelSize(outline_of(each.checkpoint), each.recipe) for each in (source, draft)]
+    size = ExportSize(sizes[0], tuple(sizes[1:]))
     with load(write_bundle(source, draft, tmp_path / "bundle"), context_length=300) as engine:
         for role, decoder in engine._context.decoders.items():
             allocated = sum(buffer.numpy().nbytes for buffer in decoder.cache.buffers.values())
             assert size.models[role].cache_bytes(300) == allocated
     caches = sum(model.cache_bytes(300) for model in size.models.values())
-    assert size.memory_bytes(300) == caches + size.target.data_bytes + size.draft.data_bytes
+    assert size.memory_bytes(300) == caches + size.target.data_bytes + size.drafts[0].data_bytes
 
 
 def test_a_context_that_the_target_does_not_allow_is_refused():

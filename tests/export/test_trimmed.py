@@ -66,16 +66,16 @@ def test_the_sizes_are_known_and_nothing_is_stored_in_vain(recipe: str, tied: bo
     source = source_of(recipe, config, tied=tied)
     path = write_bundle(source, Trimmed(source, HEAD_IDS), tmp_path / "bundle", verify=False)
     whole = ModelSize(outline_of(source.checkpoint), source.recipe)
-    size = ExportSize(whole, replace(whole, num_head_ids=len(HEAD_IDS)))
+    size = ExportSize(whole, (replace(whole, num_head_ids=len(HEAD_IDS)),))
     written = {file.name: file.stat().st_size for file in (path / "draft").iterdir()}
     graph_bytes = written.pop("model.onnx")
     assert graph_bytes < GRAPH_BYTES
     assert sorted(written) == ["model.head.data", "model.head_ids.npy", "model.onnx.data"]
-    assert sum(written.values()) == size.draft.data_bytes
-    assert (size.draft.data_bytes < whole.data_bytes) == (not tied)
+    assert sum(written.values()) == size.drafts[0].data_bytes
+    assert (size.drafts[0].data_bytes < whole.data_bytes) == (not tied)
     total = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     assert total <= size.disk_bytes <= total + 2 * GRAPH_BYTES
-    assert size.draft.num_parameters - whole.num_parameters == (200 - (0 if tied else 2000)) * config.hidden_size
+    assert size.drafts[0].num_parameters - whole.num_parameters == (200 - (0 if tied else 2000)) * config.hidden_size
 
 
 def test_the_files_of_an_untied_model_have_the_checksums_that_the_manifest_says(tmp_path: Path):

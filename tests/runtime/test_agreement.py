@@ -20,7 +20,7 @@ def test_a_worse_draft_agrees_less(tmp_path: Path, noise: float, least: float, m
         context = engine._context
         found = measured_agreement(context.target, context.drafters["model"], SAMPLE)
         assert least <= found <= most
-        assert context.target.length == context.draft.length == 0
+        assert context.target.length == context.drafts[0].length == 0
 
 
 def test_it_is_the_rate_at_which_drawn_tokens_are_accepted(tmp_path: Path):
@@ -32,7 +32,7 @@ def test_it_is_the_rate_at_which_drawn_tokens_are_accepted(tmp_path: Path):
             num_drafted += engine.stats.num_drafted
             num_accepted += engine.stats.num_accepted
         assert num_accepted > 100
-        assert engine.calibration.agreement == pytest.approx(num_accepted / num_drafted, abs=0.15)
+        assert engine.calibration.drafts[0].agreement == pytest.approx(num_accepted / num_drafted, abs=0.15)
 
 
 def test_a_text_too_short_to_tell_gives_a_guess(tmp_path: Path):
@@ -43,4 +43,4 @@ def test_a_text_too_short_to_tell_gives_a_guess(tmp_path: Path):
 
 def test_without_a_draft_there_is_none(lookup_bundle_path: Path):
     with pilotfish.load(lookup_bundle_path) as engine:
-        assert engine.calibration.agreement is None
+        assert engine.calibration.drafts == ()

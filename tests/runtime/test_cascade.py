@@ -96,8 +96,7 @@ def test_chunks_and_statistics_say_who_wrote_each_token(engine: Engine):
 
 def test_a_draft_that_is_drafted_for_proposes_the_same_in_fewer_passes(engine: Engine):
     committed = engine.tokenizer.encode("1 2 3 4 1 2 3 4 1 2 3 4 the pilot fish, the pilot fish, the")
-    decoder, rng = engine._context.draft, np.random.default_rng(0)
-    assert decoder is not None
+    decoder, rng = engine._context.drafts[0], np.random.default_rng(0)
     found = {}
     for inner in (None, LookupDrafter(engine._vocab_size)):
         drafter = ModelDrafter(decoder, engine._vocab_size, inner=inner)

@@ -179,4 +179,6 @@ def test_calibrate_measures_again_and_keeps_it(
     target, draft = (line.partition("ms")[2].split() for line in printed[1:3])
     assert len(target) == len(draft) == 6
     assert all(float(duration) >= 0 for duration in target + draft)
-    assert printed[3] == f"the target would accept {second['agreement']:.0%} of the draft's tokens in a sample text"
+    rate = f"{second['drafts'][0]['agreement']:.0%}"
+    assert printed[3] == f"the target would accept {rate} of the draft's tokens in a sample text"
+    assert [line.split()[:3] for line in printed[4:6]] == [["the", role, "takes"] for role in ("target", "draft")]

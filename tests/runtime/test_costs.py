@@ -17,7 +17,7 @@ from pilotfish import runtime as pilotfish
 from pilotfish.runtime import GenerationOptions
 from pilotfish.runtime import engine as engine_module
 from pilotfish.runtime.bundle import load_bundle
-from pilotfish.runtime.calibration import Calibration, calibrate, keep_calibration, kept_calibration
+from pilotfish.runtime.calibration import Calibration, DraftCalibration, calibrate, keep_calibration, kept_calibration
 from pilotfish.runtime.costs import WIDTHS, WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
 from support.tiny_models import tiny_bundle
@@ -121,7 +121,9 @@ def test_measuring_leaves_the_cache_and_takes_no_width_that_does_not_fit(target:
 
 
 def calibration(exact_width: int = 3) -> Calibration:
-    return Calibration(exact_width, 17, 0.125, WidthCosts({1: 0.5, 5: 0.75}), WidthCosts({1: 0.1}), 0.625)
+    return Calibration(
+        exact_width, 17, 0.125, WidthCosts({1: 0.5, 5: 0.75}), (DraftCalibration(WidthCosts({1: 0.1}), 0.625),)
+    )
 
 
 @pytest.fixture
@@ -147,9 +149,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Calibration]:
 def values(found: Calibration | None) -> tuple | None:
     if found is None:
         return None
-    draft = found.draft_costs.to_dict() if found.draft_costs else None
+    drafts = [(draft.costs.to_dict(), draft.agreement) for draft in found.drafts]
     costs = found.target_costs.to_dict()
-    return found.exact_width, found.max_width, found.near_tie_margin, costs, draft, found.agreement
+    return found.exact_width, found.max_width, found.near_tie_margin, costs, drafts
 
 
 def load_and_close(path: Path, **options: object) -> tuple:
@@ -172,7 +174,7 @@ def test_what_is_kept_comes_back_for_its_own_setup_only(cache: Path):
 def test_a_bundle_without_a_draft_keeps_no_costs_of_one(cache: Path, lookup_bundle_path: Path):
     load_and_close(lookup_bundle_path)
     (path,) = (cache / "calibrations").iterdir()
-    assert json.loads(path.read_text())["draft_s"] is None
+    assert json.loads(path.read_text())["drafts"] == []
 
 
 def test_a_second_load_measures_nothing(cache: Path, bundle_path: Path, measured: list[Calibration]):
@@ -223,10 +225,12 @@ def test_what_was_measured_in_a_small_context_is_not_taken_for_a_large_one(cache
 
 DAMAGED = (
     b"", b"{", b"null", b"[]", b"3", b'"text"', b"\xff\xfe\x00", b"{}",
-    {"format": 0}, {"format": 1}, {"agreement": 2.0}, {"agreement": "high"},
+    {"format": 0}, {"format": 2}, {"drafts": None}, {"drafts": [{"s": {"1": 0.1}}]},
+    {"drafts": [{"s": {"1": 0.1}, "agreement": 2.0}]}, {"drafts": [{"s": {"1": 0.1}, "agreement": "high"}]},
     {"fingerprint": "another"}, {"exact_width": "wide"}, {"exact_width": None},
     {"max_width": []}, {"near_tie_margin": {}}, {"target_s": {}}, {"target_s": None}, {"target_s": [1, 2]},
-    {"target_s": {"1": -1.0}}, {"target_s": {"1": float("nan")}}, {"draft_s": 3}, {"draft_s": {"x": 1.0}},
+    {"target_s": {"1": -1.0}}, {"target_s": {"1": float("nan")}}, {"drafts": 3}, {"drafts": [3]},
+    {"drafts": [{"s": {"x": 1.0}, "agreement": 0.5}]},
 )  # fmt: skip
 UNUSABLE = (
     {"exact_width": 0}, {"exact_width": 18}, {"max_width": 0}, {"max_width": -3}, {"near_tie_margin": float("nan")},

@@ -455,7 +455,7 @@ def test_a_draft_with_a_shorter_context_stops_drafting_at_its_end(tmp_path: Path
         engine.reset()
         assert generated(engine, PROMPTS[0], draft="model", max_tokens=120, num_draft_tokens=6) == plain
         assert 0 < engine.stats.num_accepted < 64
-        assert engine._context.draft.length <= 64
+        assert engine._context.drafts[0].length <= 64
 
 
 def test_draft_and_target_have_threads_and_devices_of_their_own(

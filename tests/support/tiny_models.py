@@ -104,11 +104,12 @@ def tiny_checkpoint(config: DecoderConfig = CONFIG, weights: dict | None = None,
 
 def tiny_bundle(
     folder: Path, recipe: str = "fp32", *, draft_noise: float | None = 0.15, config: DecoderConfig = CONFIG,
-    verify: bool = False, head_ids: Sequence[int] | None = None,
+    verify: bool = False, head_ids: Sequence[int] | None = None, lower_noises: Sequence[float] = (),
 ) -> Path:  # fmt: skip
     """A bundle whose draft is its target with some noise, or without a draft if `draft_noise` is None.
 
-    The draft's head is trimmed to `head_ids`, unless that is None.
+    The draft's head is trimmed to `head_ids`, unless that is None. `lower_noises` add drafts of the draft, the target
+    with more or less noise.
     """
     weights = tiny_weights(config)
     target = BuiltSource(tiny_checkpoint(config, weights), parse_recipe(recipe))
@@ -117,4 +118,8 @@ def tiny_bundle(
         draft = replace(target, checkpoint=tiny_checkpoint(config, perturbed(weights, draft_noise)))
         if head_ids is not None:
             draft = Trimmed(draft, np.array(sorted(head_ids), np.int64))
-    return write_bundle(target, draft, folder / "bundle", verify=verify)
+    lower = [
+        replace(target, checkpoint=tiny_checkpoint(config, perturbed(weights, noise, seed)))
+        for seed, noise in enumerate(lower_noises, 2)
+    ]
+    return write_bundle(target, draft, folder / "bundle", lower_drafts=lower, verify=verify)
