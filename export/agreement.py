@@ -13,7 +13,7 @@ from pilotfish.export.parity import parity_device, sample_ids, summary
 from pilotfish.runtime.bundle import Bundle, ModelEntry
 from pilotfish.runtime.calibration import FIRST_SCORED, measured_agreement
 from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
-from pilotfish.runtime.drafters.model import ModelDrafter
+from pilotfish.runtime.drafters.model import DraftView, ModelDrafter
 from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.filters import softmax
 from pilotfish.runtime.tokenizer import Tokenizer
@@ -21,18 +21,21 @@ from pilotfish.runtime.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """`accepted` is the part of the draft's tokens that the target accepts, as `measured_agreement` says.
+    """`accepted` is the part of a draft's tokens that the model before it accepts, as `measured_agreement` says.
 
-    `most_lost` is the probability that the target gives to tokens which a trimmed head lacks, None if it is whole. A
-    token brings Σ min(draft, target); trimming raises the draft's probability of those that stay, so it costs at most
-    what the target gives to those that go.
+    `draft` and `verifier` are their roles; a draft of the target is meant unless they say otherwise. `most_lost` is the
+    probability that the verifier gives to tokens which a trimmed head lacks, None if it is whole. A token brings
+    Σ min(draft, verifier); trimming raises the draft's probability of those that stay, so it costs at most what the
+    verifier gives to those that go.
     """
 
     accepted: float
     most_lost: float | None = None
+    draft: str = "draft"
+    verifier: str = "target"
 
     def __str__(self) -> str:
-        text = f"draft agreement with the target on the sample: {self.accepted:.3f}"
+        text = f"{self.draft} agreement with the {self.verifier} on the sample: {self.accepted:.3f}"
         if self.most_lost is None:
             return text
         return f"{text} (whole vocabulary: at most {min(self.accepted + self.most_lost, 1):.3f})"
@@ -42,15 +45,19 @@ def report(bundle: Bundle) -> list[str]:
     """What an export says of the bundle that it wrote, in lines; the agreement only if the models were verified too."""
     models = bundle.manifest.models
     lines = [f"{role} {model.recipe}: {summary(model.parity)}" for role, model in models.items()]
-    draft = bundle.manifest.draft
-    is_verified = draft is not None and draft.parity is not None and draft.parity.verified
-    return [*lines, str(measure_agreement(bundle))] if is_verified else lines
+    drafts = bundle.manifest.drafts
+    if any(draft.parity is None or not draft.parity.verified for draft in drafts):
+        return lines
+    return [*lines, *(str(measure_agreement(bundle, level)) for level in range(len(drafts)))]
 
 
-def measure_agreement(bundle: Bundle) -> Agreement:
-    """Runs both models over the beginning of the sample; `OptionError` if the bundle has no draft."""
+def measure_agreement(bundle: Bundle, level: int = 0) -> Agreement:
+    """Runs a draft, and the model that it drafts for, over the beginning of the sample.
+
+    `level` 0 is the draft of the target, 1 the draft of that draft, and so on; `OptionError` if there is none.
+    """
     manifest = bundle.manifest
-    if manifest.draft is None:
+    if level >= len(manifest.drafts):
         raise OptionError(f"{bundle.path} has no draft that could agree with its target")
     token_ids = sample_ids(Tokenizer(bundle), manifest.target)[:MAX_WIDTH]
     vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
@@ -61,16 +68,21 @@ def measure_agreement(bundle: Bundle) -> Agreement:
             opened = Decoder(model, bundle.path / model.graph, device=parity_device(model), context_length=length)
             return resources.enter_context(opened)
 
-        target, draft = decoder(manifest.target), decoder(manifest.draft)
-        drafter = ModelDrafter(draft, vocab_size, manifest.draft.masked_ids)
-        accepted = measured_agreement(target, drafter, token_ids)
-        if draft.head_ids is None:
-            return Agreement(accepted)
-        return Agreement(accepted, _probability_beside(target, token_ids, draft.head_ids, vocab_size))
+        (verifier_role, before), (role, model) = list(manifest.models.items())[level : level + 2]
+        verifier: Decoder | DraftView = decoder(before)
+        if isinstance(verifier, Decoder) and level:
+            verifier = ModelDrafter(verifier, vocab_size, before.masked_ids).view
+            vocab_size = verifier.vocab_size
+        draft = decoder(model)
+        accepted = measured_agreement(verifier, ModelDrafter(draft, vocab_size, model.masked_ids), token_ids)
+        most_lost = None
+        if draft.head_ids is not None:
+            most_lost = _probability_beside(verifier, token_ids, draft.head_ids, vocab_size)
+        return Agreement(accepted, most_lost, role, verifier_role)
 
 
 def _probability_beside(
-    target: Decoder, token_ids: Sequence[int], ids: NDArray[np.int64], vocab_size: int
+    target: Decoder | DraftView, token_ids: Sequence[int], ids: NDArray[np.int64], vocab_size: int
 ) -> float:  # fmt: skip
     """The mean probability of all tokens but `ids`, where `measured_agreement` looks; the cache is empty afterwards."""
     token_ids = token_ids[: target.context_length - 1]

@@ -57,3 +57,26 @@ def test_an_export_ends_with_the_agreement(tmp_path: Path, capsys: pytest.Captur
     options = ["--draft", "layers:1", "--draft-vocabulary", "100"]
     assert run(["export", "--target", source, "-o", str(tmp_path / "out"), *options]) == 0
     assert str(measure_agreement(load_bundle(tmp_path / "out"))) in capsys.readouterr().err.splitlines()
+
+
+def test_each_of_several_drafts_is_told_and_compared_with_the_one_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    source = str(write_gguf(tmp_path / "tiny.gguf"))
+    options = ["--target", source, "--draft", source, "--draft", "layers:1"]
+    assert run(["export", *options, "-o", str(tmp_path / "out")]) == 0
+    bundle = load_bundle(tmp_path / "out")
+    first, second = (measure_agreement(bundle, level) for level in range(2))
+    assert first.accepted == pytest.approx(1, abs=1e-4)  # the target itself
+    assert second.accepted < 0.9
+    assert capsys.readouterr().err.splitlines()[-2:] == [str(first), str(second)]
+    assert str(second).startswith("draft-2 agreement with the draft on the sample")
+    with pytest.raises(OptionError, match="has no draft"):
+        measure_agreement(bundle, 2)
+    sources = ["--target", source, "--draft", source, "--draft", source]  # a draft of layers has the target's
+    assert run(["verify", str(bundle.path), *sources]) == 0
+    assert "draft-2" in capsys.readouterr().out
+    assert run(["export", *options, "--dry-run"]) == 0
+    assert "draft-2" in capsys.readouterr().out
+    assert run(["verify", str(bundle.path), *sources, "--draft", source]) == 2
+    assert "has no draft-3; leave --draft out" in capsys.readouterr().err
