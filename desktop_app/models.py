@@ -10,7 +10,7 @@ from pilotfish.desktop_app.errors import DesktopError
 from pilotfish.runtime import BundleError, load_bundle
 from pilotfish.runtime.bundle import Manifest
 from pilotfish.runtime.catalog import bundles_dir
-from pilotfish.runtime.decoder import MAX_WIDTH
+from pilotfish.runtime.fit import memory_of
 
 TIGHT_SHARE = 0.85  # of the free memory; beyond it the system may have to swap
 
@@ -77,14 +77,11 @@ def estimate_fit(
 
     `loaded_bytes` are those of the bundle that is loaded now and would make room.
     """
-    weights = {role: manifest.weight_bytes(role) for role in manifest.models}
-    target_bytes = weights.pop("target")
-    cache_bytes = sum(
-        model.cache_bytes_per_token * (min(context_length, model.max_positions) + MAX_WIDTH)
-        for model in manifest.models.values()
-    )
+    models = memory_of(manifest, dict.fromkeys(manifest.models, "cpu"), context_length)
+    cache_bytes = sum(model.cache_bytes for model in models.values())
+    target, *drafts = models.values()
     free = None if free_bytes is None else free_bytes + loaded_bytes
-    return FitEstimate(target_bytes, sum(weights.values()), cache_bytes, free)
+    return FitEstimate(target.weight_bytes, sum(draft.weight_bytes for draft in drafts), cache_bytes, free)
 
 
 def delete_model(path: Path) -> None:

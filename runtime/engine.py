@@ -7,7 +7,6 @@ import os
 import platform
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from pilotfish.runtime.drafters.model import ModelDrafter
 from pilotfish.runtime.drafters.proposal import Drafter
 from pilotfish.runtime.drafters.suffix import SuffixDrafter
 from pilotfish.runtime.errors import Cancelled, ContextOverflowError, OptionError
+from pilotfish.runtime.fit import ModelMemory, memory_of, require_memory
 from pilotfish.runtime.generation import Chunk, GenerationOptions
 from pilotfish.runtime.grammar import GrammarCompiler
 from pilotfish.runtime.metrics import Stats
@@ -34,15 +34,6 @@ from pilotfish.runtime.stream import Stream
 from pilotfish.runtime.tokenizer import Message, Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMemory:
-    """Bytes of a model's weights and caches on its device."""
-
-    device: str
-    weight_bytes: int
-    cache_bytes: int
 
 
 class Engine:
@@ -79,6 +70,8 @@ class Engine:
                 num_threads=threads, spin=spin, cancelled=cancelled,
             )  # fmt: skip
 
+        devices = {role: device if role == "target" else draft_device for role in manifest.models}
+        require_memory(manifest, devices, self.context_length)
         # Two sessions whose idle threads both wait busily slow each other where cores are few.
         spins = not manifest.drafts
         self._context = Context(decoder(manifest.target, device, self.context_length, num_threads, spins))
@@ -98,10 +91,8 @@ class Engine:
     @property
     def memory(self) -> Mapping[str, ModelMemory]:
         """What each model takes, by role; what ONNX Runtime works with comes on top."""
-        return {
-            role: ModelMemory(decoder.device, self.bundle.manifest.weight_bytes(role), decoder.cache.num_bytes)
-            for role, decoder in self._context.decoders.items()
-        }
+        devices = {role: decoder.device for role, decoder in self._context.decoders.items()}
+        return memory_of(self.bundle.manifest, devices, self.context_length)
 
     def calibrate(self) -> Calibration:
         """Measures again what passes cost on this device, keeps it for later loads, and returns it.

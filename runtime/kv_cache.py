@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pilotfish.runtime.bundle import FLOAT_BYTES, ModelEntry
+from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.errors import CacheFileError
 from pilotfish.runtime.session import import_onnxruntime
 
@@ -48,11 +47,6 @@ class KvCache:
                 "caches in bfloat16 can be neither saved nor restored; export with fp16 instead of bf16"
             )
         return np.dtype(self._dtype)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all buffers."""
-        return len(self.buffers) * math.prod(self.tokens_shape(self.capacity)) * FLOAT_BYTES[self._dtype]
 
     def rollback(self, length: int) -> None:
         """Makes the cache hold exactly its first `length` tokens. Copies nothing."""

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pilotfish.runtime.nvml import first_gpu
+
 POWERCAP = Path("/sys/class/powercap")
 SAMPLED_EVERY_S = 0.1
 
@@ -94,11 +96,7 @@ class GpuMeter:
         """`nvml` is the module pynvml; it raises if there is no driver or no GPU."""
         nvml.nvmlInit()
         self._nvml = nvml
-        # NVML numbers all GPUs, whatever this process may see of them.
-        wanted = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-        by_number = wanted.isdecimal() or not wanted
-        find = nvml.nvmlDeviceGetHandleByIndex if by_number else nvml.nvmlDeviceGetHandleByUUID
-        self._device = find(int(wanted or 0) if by_number else wanted)
+        self._device = first_gpu(nvml, environment)
         self.name = str(nvml.nvmlDeviceGetName(self._device))
         self.peak_bytes = 0
         self._samples: list[float] = []

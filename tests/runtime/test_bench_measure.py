@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +21,7 @@ from pilotfish.runtime.bench.meters import (
 )
 from pilotfish.runtime.bench.plan import Arm, Run, schedule
 from pilotfish.runtime.bench.prompts import Prompt
+from support.fake_nvml import nvml
 
 PROMPT = Prompt("own", "short", "the pilot fish")
 OPTIONS = GenerationOptions(max_tokens=12)
@@ -100,27 +100,6 @@ def test_counters_that_cannot_be_read_measure_nothing(tmp_path: Path):
         meters.start()
         assert meters.stop() == Usage()
         assert not meters.measures_energy
-
-
-class NvmlError(Exception):
-    pass
-
-
-def nvml(energies: list[int] | None) -> SimpleNamespace:
-    """Stands for the module pynvml on a machine with two GPUs."""
-
-    def energy(_device: str) -> int:
-        if energies is None:
-            raise NvmlError("not supported")
-        return energies.pop(0)
-
-    return SimpleNamespace(
-        NVMLError=NvmlError, nvmlInit=lambda: None, nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByIndex=lambda index: f"GPU {index}", nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
-        nvmlDeviceGetName=lambda device: f"a {device}", nvmlDeviceGetTotalEnergyConsumption=energy,
-        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=60),
-        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(used=5_000),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
