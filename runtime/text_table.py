@@ -17,3 +17,11 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same as Markdown; `|` in a cell is escaped."""
+    lines = [[heading.removeprefix(">") for heading in headings], *rows]
+    texts = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    rule = "|" + "|".join("---:" if heading.startswith(">") else "---" for heading in headings) + "|"
+    return "\n".join([texts[0], rule, *texts[1:]])
