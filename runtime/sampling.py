@@ -7,7 +7,7 @@ leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -127,8 +127,10 @@ class Sampler:
         """
         if self.noise_seed is None or self.params.temperature == 0:
             return probs
-        settled = _one_hot(self._races(probs, num_before))
-        settled[~probs.any(axis=1)] = 0
+        settled: Probs = np.zeros_like(probs)
+        for row, (ids, arrivals) in zip(settled, self._races(probs, num_before), strict=True):
+            if len(ids):
+                row[ids[arrivals.argmax()]] = 1
         return settled
 
     def probabilities(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int] = ()) -> Probs:
@@ -145,15 +147,15 @@ class Sampler:
         else:
             num_before = len(prefix) + len(drafted) + 1 - len(logits)
             races = self._races(self.distributions(logits, prefix, drafted), num_before)
-            with np.errstate(divide="ignore"):
-                scores = np.log(races) * np.float32(self.params.temperature)
+            leads = np.array([_lead(arrivals) for _, arrivals in races], np.float32)
+            return leads * np.float32(self.params.temperature)
         first_two = np.partition(scores, -2, axis=1)[:, -2:]
         margins: NDArray[np.float32] = first_two[:, 1] - first_two[:, 0]
         return margins
 
-    def _races(self, probs: Probs, num_before: int) -> Probs:
+    def _races(self, probs: Probs, num_before: int) -> Iterator[tuple[NDArray[np.int64], Probs]]:
         assert self.noise_seed is not None  # noqa: S101 - for the type checker; both callers have looked
-        return np.stack([race(row, self.noise_seed, num_before + i) for i, row in enumerate(probs)])
+        return (race(row, self.noise_seed, num_before + i) for i, row in enumerate(probs))
 
     def _filter(self, row: Probs) -> None:
         """Top-k, then top-p, then min-p, each on what the one before left; (V,) is normalized again, in place."""
@@ -226,6 +228,14 @@ def draw(probs: Probs, rng: np.random.Generator) -> int:
     token_id = int(starts[block] + np.searchsorted(cumulative, mass - before, side="right"))
     # Where rounding takes the mass past a block's or the row's end, there may be no token, or one that cannot be.
     return token_id if token_id < len(probs) and probs[token_id] else most_likely
+
+
+def _lead(arrivals: Probs) -> float:
+    """log(first ÷ second) of a race; infinite where there is no second."""
+    if len(arrivals) < 2:
+        return float("inf")
+    second, first = np.partition(arrivals, -2)[-2:]
+    return float(np.log(first / second))
 
 
 def _one_hot(scores: NDArray[np.float32]) -> Probs:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pilotfish.runtime.errors import OptionError
-from pilotfish.runtime.filters import keep_top_k, keep_top_p, probability, softmax
+from pilotfish.runtime.filters import exponential, keep_top_k, keep_top_p, probability, race, softmax
 from pilotfish.runtime.sampling import Sampler, SamplingParams, draw
+from support.measure import excess
 
 LOGITS = arrays(np.float32, (3, 7), elements=st.floats(-80, 80, width=32))
 
@@ -250,3 +251,58 @@ def test_the_probability_of_a_token_is_its_share_of_the_softmax_and_0_in_a_broke
     assert probability(row, 1) == pytest.approx(softmax(row[None])[0, 1])
     assert probability(np.array([np.nan, 1.0], np.float32), 1) == 0
     assert probability(np.array([-1e30, 1e30], np.float32), 0) == 0
+
+
+def winners(row: np.ndarray, num_seeds: int, position: int = 7) -> np.ndarray:
+    found = []
+    for seed in range(num_seeds):
+        ids, arrivals = race(row, seed, position)
+        assert (arrivals >= 0).all()
+        found.append(ids[arrivals.argmax()])
+    return np.array(found)
+
+
+def test_in_a_race_each_token_wins_with_its_probability():
+    row = np.zeros(2000, np.float32)
+    row[:5] = (0.4, 0.3, 0.15, 0.05, 0.0)
+    row[5:] = 0.1 / 1995  # each runs alone
+    counts = np.bincount(np.minimum(winners(row, 20_000), 5), minlength=6) / 20_000
+    assert excess(counts, np.array([0.4, 0.3, 0.15, 0.05, 0.0, 0.1]), 20_000) < 1
+
+
+def test_tokens_too_small_to_run_alone_win_together_with_their_mass_and_apart_by_their_shares():
+    row = np.full(2_000_000, 0.6 / 1_999_998, np.float32)
+    row[:2] = (0.3, 0.1)
+    row[2:1_000_001] *= np.float32(0.5)  # the first half has a quarter of it
+    row[1_000_001:] *= np.float32(1.5)
+    assert row[2:].max() < 1e-6
+    found = winners(row, 400)
+    parts = np.digitize(found, [1, 2, 1_000_001])
+    assert excess(np.bincount(parts, minlength=4) / 400, np.array([0.3, 0.1, 0.15, 0.45]), 400) < 1
+    assert len(np.unique(found[parts > 1])) > 200
+
+
+def test_rows_that_are_alike_mostly_have_the_same_winner_whatever_their_width():
+    rng = np.random.default_rng(0)
+    row = rng.dirichlet(np.full(3000, 0.05)).astype(np.float32)
+    other = row * rng.uniform(0.9, 1.1, len(row)).astype(np.float32)
+    alike = winners(row, 300) == winners(other[:2900] / other[:2900].sum(), 300)
+    assert alike.mean() > 0.85
+    assert (winners(row, 300, 7) == winners(row, 300, 8)).mean() < 0.2
+
+
+def test_nobody_runs_where_nothing_is_possible():
+    ids, arrivals = race(np.zeros(10, np.float32), 1, 2)
+    assert len(ids) == len(arrivals) == 0
+
+
+def test_noise_is_exponential_and_of_each_token_its_own():
+    keys = [np.random.SeedSequence((seed, 0)).generate_state(2) for seed in range(10)]
+    noise = np.concatenate([exponential(np.arange(100_000), key) for key in keys])
+    assert (noise > 0).all()
+    for quantile in (1e-4, 1e-2, 0.5, 0.99, 0.9999):
+        share, deviation = (noise < -np.log1p(-quantile)).mean(), np.sqrt(quantile * (1 - quantile) / len(noise))
+        assert abs(share - quantile) < 5 * deviation
+    first, second = noise[:100_000], noise[100_000:200_000]
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.02
+    assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 0.02
