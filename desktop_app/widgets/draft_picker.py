@@ -31,7 +31,7 @@ class DraftPicker(QDialog):
         self.chosen = ""
         self.status, self.explanation = note(), note(role="")
         self.list = QListWidget()
-        self.list.setWordWrap(True)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         named(self.list, self.tr("Drafts"), self.tr("Models and whether they fit (arrow keys)"))
         self.list.currentItemChanged.connect(self._explain)
         self.use = button(self.tr("Use as draft"), self.tr("Draft with this model"), self._use, "primary")

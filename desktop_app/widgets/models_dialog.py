@@ -52,7 +52,7 @@ class ModelsDialog(QDialog):
         layout.setSpacing(SPACE)
         layout.addWidget(self.tabs, 1)
         layout.addLayout(row)
-        self.resize(820, 540)
+        self.resize(820, 600)
 
     def set_loaded(self, loaded: Path | None, context_length: int | None = None) -> None:
         """Another bundle is loaded, or none."""

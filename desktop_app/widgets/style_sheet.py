@@ -54,6 +54,7 @@ QPushButton[role="primary"]:hover, QPushButton[role="primary"]:pressed { border-
 QPushButton[role="primary"]:focus { border: 2px solid $text; }
 QPushButton[role="primary"]:disabled { background: $window; color: $muted; border-color: $border; }
 QPushButton[role="danger"] { color: $error; }
+QPushButton[role="danger"]:disabled { color: $muted; }
 QPushButton[role="quiet"], QToolButton { background: transparent; border-color: transparent; }
 QPushButton[role="quiet"]:hover, QToolButton:hover { background: $raised; }
 QPushButton[role="quiet"]:focus, QToolButton:focus { border-color: $accent; }
