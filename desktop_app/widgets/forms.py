@@ -185,4 +185,6 @@ def scrolled(layout: QVBoxLayout) -> QScrollArea:
     area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     area.setWidget(page)
+    for part in (page, area.viewport()):
+        part.setAutoFillBackground(False)  # what lies behind shows through
     return area

@@ -20,7 +20,7 @@ from rich.filesize import decimal
 
 from pilotfish.desktop_app.errors import DesktopError
 from pilotfish.desktop_app.models import FitEstimate, ModelEntry, delete_model, estimate_fit, list_models
-from pilotfish.desktop_app.widgets.forms import SPACE, button, clear_layout, named, note
+from pilotfish.desktop_app.widgets.forms import SPACE, button, clear_layout, named, note, scrolled
 from pilotfish.desktop_app.widgets.theme import set_role
 from pilotfish.runtime.bundle import ModelEntry as BundleModel
 from pilotfish.runtime.memory import free_memory
@@ -102,14 +102,18 @@ class ModelList(QWidget):
             row.addWidget(each)
         row.addStretch(1)
         row.addWidget(self.delete)
+        told = QVBoxLayout()
+        told.setContentsMargins(0, 0, SPACE, 0)
+        told.setSpacing(SPACE)
+        told.addWidget(self.title)
+        told.addLayout(self.facts)
+        told.addWidget(self.fault)
+        told.addWidget(self.verdict)
+        told.addStretch(1)
         layout = QVBoxLayout(card)
         layout.setContentsMargins(2 * SPACE, 2 * SPACE, 2 * SPACE, 2 * SPACE)
         layout.setSpacing(SPACE)
-        layout.addWidget(self.title)
-        layout.addLayout(self.facts)
-        layout.addWidget(self.fault)
-        layout.addWidget(self.verdict)
-        layout.addStretch(1)
+        layout.addWidget(scrolled(told), 1)
         layout.addLayout(row)
         return card
 

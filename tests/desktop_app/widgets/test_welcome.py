@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from PySide6.QtWidgets import QLabel
 
-from pilotfish.desktop_app.models import list_models
+from pilotfish.desktop_app.models import estimate_fit, list_models
 from pilotfish.desktop_app.widgets import welcome as module
 from pilotfish.desktop_app.widgets.theme import apply_theme
 from pilotfish.desktop_app.widgets.welcome import Welcome
+from pilotfish.runtime.catalog import bundles_dir, downloads_dir, load_catalog
+from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
 from support.fake_export import fake_export
 from support.walk import check_contrast, check_names, check_not_clipped, check_tab_order
 
@@ -53,6 +56,23 @@ def test_one_press_gets_to_a_bundle_that_is_ready(make, tmp_path, qtbot):
     with qtbot.waitSignal(page.ready) as heard:  # it is there already
         page.start()
     assert heard.args == [entry.path]
+
+
+@pytest.mark.real_model
+def test_the_real_pair_is_made_from_what_was_downloaded(tmp_path, monkeypatch, qtbot, smollm2):
+    monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))
+    downloads_dir().mkdir()
+    shutil.copy(smollm2, downloads_dir() / smollm2.name)
+    page = Welcome()
+    qtbot.addWidget(page)
+    with qtbot.waitSignal(page.ready, timeout=10 * WAIT_MS) as heard:
+        page.start_button.click()
+    assert heard.args == [bundles_dir() / "smollm2-135m"]
+    (entry,) = list_models()
+    pair = load_catalog().default_pair
+    assert entry.num_bytes == pytest.approx(pair.bundle_bytes, rel=0.02)
+    fit = estimate_fit(entry.manifest, DEFAULT_CONTEXT_LENGTH, None)
+    assert fit.num_bytes == pytest.approx(pair.memory_bytes, rel=0.02)
 
 
 def test_it_can_be_cancelled_and_resumed(make, bundle_path, qtbot):
