@@ -105,6 +105,7 @@ QHeaderView::section {
 
 QScrollArea { background: transparent; border: 2px solid transparent; border-radius: ${p8}px; }
 QScrollArea:focus { border-color: $accent; }
+QAbstractScrollArea::corner { background: transparent; border: none; }
 QScrollBar:vertical { background: transparent; width: ${p12}px; margin: 0; }
 QScrollBar:horizontal { background: transparent; height: ${p12}px; margin: 0; }
 QScrollBar::handle { background: $border; border-radius: ${p4}px; margin: ${p2}px; }
