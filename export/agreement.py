@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pilotfish.export.pairing import pair_tokenizers
 from pilotfish.export.parity import parity_device, sample_ids, summary
 from pilotfish.runtime.bundle import Bundle, ModelEntry
 from pilotfish.runtime.calibration import FIRST_SCORED, measured_agreement
 from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
-from pilotfish.runtime.drafters.model import ModelDrafter
+from pilotfish.runtime.drafters.of_bundle import drafter_of
 from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.filters import softmax
 from pilotfish.runtime.tokenizer import Tokenizer
@@ -40,9 +41,12 @@ class Agreement:
 
 def report(bundle: Bundle) -> list[str]:
     """What an export says of the bundle that it wrote, in lines; the agreement only if the models were verified too."""
-    models = bundle.manifest.models
-    lines = [f"{role} {model.recipe}: {summary(model.parity)}" for role, model in models.items()]
-    draft = bundle.manifest.draft
+    manifest = bundle.manifest
+    lines = [f"{role} {model.recipe}: {summary(model.parity)}" for role, model in manifest.models.items()]
+    if manifest.draft_tokenizer is not None:
+        files = (manifest.tokenizer.file, manifest.draft_tokenizer.file)
+        lines.append(str(pair_tokenizers(*((bundle.path / file).read_text(encoding="utf-8") for file in files))))
+    draft = manifest.draft
     is_verified = draft is not None and draft.parity is not None and draft.parity.verified
     return [*lines, str(measure_agreement(bundle))] if is_verified else lines
 
@@ -52,21 +56,20 @@ def measure_agreement(bundle: Bundle) -> Agreement:
     manifest = bundle.manifest
     if manifest.draft is None:
         raise OptionError(f"{bundle.path} has no draft that could agree with its target")
-    token_ids = sample_ids(Tokenizer(bundle), manifest.target)[:MAX_WIDTH]
-    vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
+    tokenizer = Tokenizer(bundle)
+    token_ids = sample_ids(tokenizer, manifest.target)[:MAX_WIDTH]
     with ExitStack() as resources:
 
         def decoder(model: ModelEntry) -> Decoder:
-            length = min(len(token_ids) + 1, model.max_positions)
+            length = min(2 * len(token_ids) + 1, model.max_positions)  # a draft may cut the text into more tokens
             opened = Decoder(model, bundle.path / model.graph, device=parity_device(model), context_length=length)
             return resources.enter_context(opened)
 
         target, draft = decoder(manifest.target), decoder(manifest.draft)
-        drafter = ModelDrafter(draft, vocab_size, manifest.masked_draft_ids)
-        accepted = measured_agreement(target, drafter, token_ids)
-        if draft.head_ids is None:
+        accepted = measured_agreement(target, drafter_of(bundle, tokenizer, draft), token_ids)
+        if draft.head_ids is None or manifest.draft_tokenizer is not None:
             return Agreement(accepted)
-        return Agreement(accepted, _probability_beside(target, token_ids, draft.head_ids, vocab_size))
+        return Agreement(accepted, _probability_beside(target, token_ids, draft.head_ids, manifest.vocab_size))
 
 
 def _probability_beside(

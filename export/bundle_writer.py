@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pilotfish.export.genai import write_genai
 from pilotfish.export.heads import add_heads
-from pilotfish.export.pairing import check_pair, vocabulary_of
+from pilotfish.export.pairing import Pairing, pair_tokenizers, vocabulary_of
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.provenance import provenance_of
 from pilotfish.export.quantize import Recipe
@@ -50,9 +50,10 @@ def write_bundle(
     """Exports a target and, if there is one, its draft into the new folder `output`, and returns it.
 
     Each graph is compared with its source, unless `verify` is false; the manifest says either. With `genai`,
-    onnxruntime-genai can run the models too. Raises `PairingError` if the two do not share a vocabulary, `OptionError`
-    if `output` is there already, `ParityError` if a graph is too far from its source, and `StorageError` if the folder
-    cannot be written or the disk is full; then nothing is left.
+    onnxruntime-genai can run the models too. A draft that does not share the target's vocabulary keeps its tokenizer.
+    Raises `PairingError` if it has none that could pass text, `OptionError` if `output` is there already, `ParityError`
+    if a graph is too far from its source, and `StorageError` if the folder cannot be written or the disk is full; then
+    nothing is left.
     """
     if verify:  # what that needs is better missed now than after minutes of work
         import_onnxruntime()
@@ -60,16 +61,17 @@ def write_bundle(
             _need_cuda()
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
-    texts = vocabulary_of(target.tokenizer.tokenizer_json)
-    masked_ids: tuple[int, ...] = ()
-    if draft is not None:
-        masked_ids = check_pair(texts, vocabulary_of(draft.tokenizer.tokenizer_json)).masked_ids
+    tokenizers = {"target": target.tokenizer}
+    pairing = pair_tokenizers(target.tokenizer.tokenizer_json, draft.tokenizer.tokenizer_json) if draft else None
+    if draft is not None and pairing is not None and pairing.passes_text:
+        tokenizers["draft"] = draft.tokenizer
     models = {"target": target} | ({"draft": draft} if draft else {})
-    num_bytes = len(target.tokenizer.tokenizer_json.encode()) + sum(source.num_bytes for source in models.values())
+    num_bytes = sum(len(files.tokenizer_json.encode()) for files in tokenizers.values())
+    num_bytes += sum(source.num_bytes for source in models.values())
     with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
-        manifest = _write_files(folder, models, texts, masked_ids, progress)
+        manifest = _write_files(folder, models, tokenizers, pairing, progress)
         if genai:
-            manifest = _with_genai(folder, manifest, texts)
+            manifest = _with_genai(folder, manifest, vocabulary_of(target.tokenizer.tokenizer_json))
         _write_manifest(folder, manifest)
         reports = {
             role: _verified(folder, role, source, progress) if verify else ParityReport(verified=False)
@@ -97,7 +99,7 @@ def write_alone(path: Path, recipe: Recipe, output: Path, label: str, progress: 
 
 
 def _write_files(
-    folder: Path, models: Mapping[str, Source], texts: Sequence[str | None], masked_ids: tuple[int, ...],
+    folder: Path, models: Mapping[str, Source], tokenizers: Mapping[str, TokenizerFiles], pairing: Pairing | None,
     progress: Progress,
 ) -> Manifest:  # fmt: skip
     entries, files = dict[str, ModelEntry](), dict[str, str]()
@@ -105,17 +107,19 @@ def _write_files(
         digests, entry = source.write(folder, role, _counting(progress, f"exporting {role}", source))
         files |= digests
         entries[role] = replace(entry, source={**_origin(source.path), **entry.source})
+    written = {role: _write_tokenizer(folder, role, files) for role, files in tokenizers.items()}
     for role, entry in entries.items():  # not before all are written: a draft may be made of the target's graph
-        num_largest = add_heads(folder / entry.graph, min(len(texts), entry.vocab_size))
+        num_tokens = written.get(role, written["target"]).num_tokens
+        num_largest = add_heads(folder / entry.graph, min(num_tokens, entry.vocab_size))
         entries[role] = replace(entry, num_largest_logits=num_largest)
-    tokenizer = _write_tokenizer(folder, models["target"].tokenizer, texts)
     return Manifest(
         created_by=f"pilotfish {version('pilotfish')}",
         target=entries["target"],
         draft=entries.get("draft"),
-        tokenizer=tokenizer,
+        tokenizer=written["target"],
         files=_file_entries(folder, files),
-        masked_draft_ids=masked_ids,
+        masked_draft_ids=pairing.masked_ids if pairing else (),
+        draft_tokenizer=written.get("draft"),
     )
 
 
@@ -155,15 +159,19 @@ def _origin(path: Path) -> dict[str, str]:
     return known | {"name": path.name} | ({"sha256": sha256_of(path)} if path.is_file() else {})
 
 
-def _write_tokenizer(folder: Path, files: TokenizerFiles, texts: Sequence[str | None]) -> TokenizerEntry:
-    (folder / "tokenizer.json").write_text(files.tokenizer_json, encoding="utf-8")
-    if files.chat_template is not None:
-        (folder / "chat_template.jinja").write_text(files.chat_template, encoding="utf-8")
+def _write_tokenizer(folder: Path, role: str, files: TokenizerFiles) -> TokenizerEntry:
+    """Writes the target's tokenizer and chat template into the bundle's own folder, or a draft's into the draft's."""
+    texts = vocabulary_of(files.tokenizer_json)
+    name = "tokenizer.json" if role == "target" else f"{role}/tokenizer.json"
+    (folder / name).write_text(files.tokenizer_json, encoding="utf-8")
+    template = files.chat_template if role == "target" else None  # a draft reads what the target's template wrote
+    if template is not None:
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     return TokenizerEntry(
-        file="tokenizer.json",
+        file=name,
         num_tokens=len(texts),
         end_token_ids=files.eos_token_ids,
-        chat_template="chat_template.jinja" if files.chat_template is not None else None,
+        chat_template="chat_template.jinja" if template is not None else None,
         bos_token=files.bos_token,
         eos_token=texts[files.eos_token_ids[0]] if files.eos_token_ids else None,
         add_bos=files.add_bos,

@@ -9,7 +9,7 @@ from rich.filesize import decimal
 
 from pilotfish.export.drafts import DraftPlan
 from pilotfish.export.outline import find_outline
-from pilotfish.export.pairing import check_pair, vocabulary_of
+from pilotfish.export.pairing import pair_tokenizers
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.sizes import ExportSize, ModelSize
 from pilotfish.export.staging import free_bytes, require_free_space
@@ -26,7 +26,7 @@ def dry_run(
     """
     target, plan = ModelSize(find_outline(sources[0], downloads), recipes[0]), sources[1]
     size = ExportSize(target, plan.size(target, recipes[1], downloads) if plan else None)
-    check_pair(*(vocabulary_of(each.outline.tokenizer.tokenizer_json) for each in (target, size.draft or target)))
+    pairing = pair_tokenizers(*(each.outline.tokenizer.tokenizer_json for each in (target, size.draft or target)))
     context_length = size.context_length(context_length)
     console.print(_table(size, context_length), soft_wrap=True)
     console.print(
@@ -34,6 +34,8 @@ def dry_run(
         f"in memory at a context of {context_length} tokens: {decimal(size.memory_bytes(context_length))}",
         soft_wrap=True,
     )
+    if pairing.passes_text:
+        console.print(str(pairing), soft_wrap=True)
     if output is not None:
         console.print(f"free on the disk of {output}: {decimal(free_bytes(output))}", soft_wrap=True)
         require_free_space(output, size.disk_bytes)

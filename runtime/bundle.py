@@ -1,5 +1,8 @@
 """The bundle contract: a folder with `pilotfish.json`, one folder of graph and weights for each model, a tokenizer.
 
+A draft has the target's token ids, or a tokenizer of its own in its folder. The latter is format 2, which releases that
+know format 1 only must not take for it; all other bundles are still written in format 1.
+
 Export writes what `manifest_to_json` gives; the runtime reads it with `load_bundle` and takes every tensor name and
 shape from it.
 """
@@ -15,7 +18,7 @@ from typing import Any
 
 from pilotfish.runtime.errors import BundleError
 
-FORMAT_VERSION = 1
+FORMAT_VERSIONS = (1, 2)
 MANIFEST = "pilotfish.json"
 FLOAT_BYTES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})  # of a number, by its type
 
@@ -127,7 +130,11 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `pilotfish.json` says. `draft` is None in a bundle that drafts by lookup only."""
+    """What `pilotfish.json` says. `draft` is None in a bundle that drafts by lookup only.
+
+    `draft_tokenizer` is there if the draft has ids of its own, and drafts pass as text; `masked_draft_ids` are the ids
+    that a draft with the target's ids must not propose.
+    """
 
     created_by: str
     target: ModelEntry
@@ -135,6 +142,25 @@ class Manifest:
     files: Mapping[str, FileEntry]
     draft: ModelEntry | None = None
     masked_draft_ids: tuple[int, ...] = ()
+    draft_tokenizer: TokenizerEntry | None = None
+
+    def __post_init__(self) -> None:
+        if self.draft_tokenizer is not None and (self.draft is None or self.masked_draft_ids):
+            raise BundleError("draft_tokenizer belongs to a draft that has ids of its own, of which none is masked")
+
+    @property
+    def format_version(self) -> int:
+        """The first format that can say this."""
+        return FORMAT_VERSIONS[0] if self.draft_tokenizer is None else FORMAT_VERSIONS[1]
+
+    @property
+    def vocab_size(self) -> int:
+        """How many of the target's ids can be generated: those that are tokens and that it has logits of."""
+        return min(self.tokenizer.num_tokens, self.target.vocab_size)
+
+    def tokenizer_of(self, model: ModelEntry) -> TokenizerEntry:
+        """The tokenizer whose ids a model of the bundle reads."""
+        return self.draft_tokenizer if self.draft_tokenizer and model is self.draft else self.tokenizer
 
     @property
     def models(self) -> dict[str, ModelEntry]:
@@ -152,7 +178,10 @@ class Bundle:
 
 def manifest_to_json(manifest: Manifest) -> str:
     """The text of `pilotfish.json`."""
-    return json.dumps({"format": FORMAT_VERSION, **asdict(manifest)}, indent=2, ensure_ascii=False) + "\n"
+    values = asdict(manifest)
+    if manifest.draft_tokenizer is None:
+        del values["draft_tokenizer"]
+    return json.dumps({"format": manifest.format_version, **values}, indent=2, ensure_ascii=False) + "\n"
 
 
 def load_bundle(path: Path) -> Bundle:
@@ -165,9 +194,10 @@ def load_bundle(path: Path) -> Bundle:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"{manifest_path} is not valid JSON ({error}); export the bundle again") from error
     version = values.get("format") if isinstance(values, dict) else None
-    if version != FORMAT_VERSION:
+    if version not in FORMAT_VERSIONS:
         raise BundleError(
-            f"{path} has bundle format {version!r}; this release reads format {FORMAT_VERSION}; export it again"
+            f"{path} has bundle format {version!r}; this release reads format "
+            f"{' and '.join(map(str, FORMAT_VERSIONS))}; export it again"
         )
     try:
         manifest = _manifest(values)
@@ -183,16 +213,19 @@ def load_bundle(path: Path) -> Bundle:
 
 
 def _manifest(values: Mapping[str, Any]) -> Manifest:
-    tokenizer = dict(values["tokenizer"])
-    tokenizer["end_token_ids"] = tuple(tokenizer["end_token_ids"])
     return Manifest(
         created_by=values["created_by"],
         target=_model(values["target"]),
         draft=_model(values["draft"]) if values.get("draft") else None,
-        tokenizer=TokenizerEntry(**tokenizer),
+        tokenizer=_tokenizer(values["tokenizer"]),
         files={name: FileEntry(**entry) for name, entry in values["files"].items()},
         masked_draft_ids=tuple(values.get("masked_draft_ids", ())),
+        draft_tokenizer=_tokenizer(values["draft_tokenizer"]) if values.get("draft_tokenizer") else None,
     )
+
+
+def _tokenizer(values: Mapping[str, Any]) -> TokenizerEntry:
+    return TokenizerEntry(**{**values, "end_token_ids": tuple(values["end_token_ids"])})
 
 
 def _model(values: Mapping[str, Any]) -> ModelEntry:

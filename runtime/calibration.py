@@ -20,7 +20,7 @@ import numpy as np
 from pilotfish.runtime.catalog import cache_dir
 from pilotfish.runtime.costs import WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.drafters.model import ModelDrafter
+from pilotfish.runtime.drafters.proposal import ReadingDrafter, never
 from pilotfish.runtime.exactness import MOST_WIDTHS, exact_widths, near_tie_margin
 from pilotfish.runtime.sampling import Sampler, SamplingParams
 
@@ -66,7 +66,7 @@ class Calibration:
 
 
 def calibrate(
-    target: Decoder, draft: Decoder | None, drafter: ModelDrafter | None, sample: Sequence[int], *, exact: bool
+    target: Decoder, draft: Decoder | None, drafter: ReadingDrafter | None, sample: Sequence[int], *, exact: bool
 ) -> Calibration:
     """Measures; takes some thirty forwards of the target and of the draft. The caches are empty before and after.
 
@@ -82,11 +82,12 @@ def calibrate(
     return Calibration(exact_width, max_width, margin, measure(target), draft_costs, agreement)
 
 
-def measured_agreement(target: Decoder, drafter: ModelDrafter, sample: Sequence[int]) -> float:
+def measured_agreement(target: Decoder, drafter: ReadingDrafter, sample: Sequence[int]) -> float:
     """The chance that the target accepts a token which the draft draws, over positions of a text; temperature 1.
 
     Σ min(draft, target) over the vocabulary at each position (Leviathan et al. 2023, theorem 3.5). 0.5, a guess, for a
-    text too short to tell. The caches are empty before and after.
+    text too short to tell; a draft that writes nothing at a position has nothing accepted there. The caches are empty
+    before and after.
     """
     token_ids = sample[: target.context_length - 1]
     positions = range(FIRST_SCORED, len(token_ids), 2)
@@ -96,7 +97,7 @@ def measured_agreement(target: Decoder, drafter: ModelDrafter, sample: Sequence[
     logits = target.forward(token_ids, len(token_ids))
     try:
         for position in positions:
-            draft_probs = drafter.propose(token_ids[:position], 1, sampler, rng).probs
+            draft_probs = drafter.propose(token_ids[:position], 1, sampler, rng, never).probs
             target_probs = sampler.distributions(logits[position - 1 : position, : draft_probs.shape[1]], [])
             overlaps.append(float(np.minimum(draft_probs, target_probs).sum()))
     finally:

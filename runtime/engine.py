@@ -19,8 +19,8 @@ from pilotfish.runtime.controller import Controller, Fixed, Policy
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.cascade import CascadeDrafter
 from pilotfish.runtime.drafters.lookup import LookupDrafter
-from pilotfish.runtime.drafters.model import ModelDrafter
-from pilotfish.runtime.drafters.proposal import Drafter
+from pilotfish.runtime.drafters.of_bundle import drafter_of
+from pilotfish.runtime.drafters.proposal import Drafter, ReadingDrafter
 from pilotfish.runtime.drafters.suffix import SuffixDrafter
 from pilotfish.runtime.errors import Cancelled, ContextOverflowError, OptionError
 from pilotfish.runtime.generation import Chunk, GenerationOptions
@@ -32,7 +32,7 @@ from pilotfish.runtime.stream import Stream
 from pilotfish.runtime.tokenizer import Message, Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 4096
-INNER_HISTORY = 2048  # tokens that are looked through before each pass of the draft, which is short itself
+OWN_TOKENS_ROOM = 1.25  # the context of a draft with a tokenizer of its own, which may cut a text into more tokens
 
 
 class Engine:
@@ -56,7 +56,7 @@ class Engine:
         self._setup = (
             f"devices {device} and {draft_device}, {num_threads or 'all'} and {num_draft_threads or 'all'} threads"
         )
-        self._vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
+        self._vocab_size = manifest.vocab_size
         self._grammars = GrammarCompiler(self.tokenizer, self._vocab_size)
         self._stream: Stream | None = None
         self._running: Generator[Chunk, None, None] | None = None
@@ -73,7 +73,8 @@ class Engine:
         self._context = Context(decoder(manifest.target, device, self.context_length, num_threads, spins))
         try:
             if manifest.draft is not None:
-                context = min(self.context_length, manifest.draft.max_positions)
+                room = OWN_TOKENS_ROOM if manifest.draft_tokenizer else 1
+                context = min(int(self.context_length * room), manifest.draft.max_positions)
                 self._context.draft = decoder(manifest.draft, draft_device, context, num_draft_threads, True)
             self._add_drafters()
             cancelled = cancelled or threading.Event()
@@ -110,12 +111,11 @@ class Engine:
         )  # fmt: skip
 
     def _add_drafters(self) -> None:
-        context, masked_ids = self._context, self.bundle.manifest.masked_draft_ids
+        context = self._context
         self._suffix = SuffixDrafter(self._vocab_size, remembers=self._remembers)
-        self._model = None
+        self._model: ReadingDrafter | None = None
         if context.draft is not None:
-            inner = LookupDrafter(min(self._vocab_size, context.draft.vocab_size), num_looked_at=INNER_HISTORY)
-            self._model = ModelDrafter(context.draft, self._vocab_size, masked_ids, inner)
+            self._model = drafter_of(self.bundle, self.tokenizer, context.draft)
         context.drafters = {"lookup": LookupDrafter(self._vocab_size), "suffix": self._suffix}
         order: list[Drafter] = [self._suffix]
         if self._model is not None:
@@ -175,18 +175,26 @@ class Engine:
         file cannot be written.
         """
         self._end_running()
-        save_caches(Path(path), self._fingerprint(), self._context.committed, self._context.decoders)
+        save_caches(Path(path), self._fingerprint(), self._context.committed, self._saved_decoders())
 
     def restore_cache(self, path: str | Path) -> None:
         """Fills the caches from a file of `save_cache`; `CacheFileError` if it is damaged or made by another setup."""
         self._end_running()
-        self._context.committed = restore_caches(Path(path), self._fingerprint(), self._context.decoders)
+        decoders = self._saved_decoders()
+        self._context.committed = restore_caches(Path(path), self._fingerprint(), decoders)
+        if self._model is not None and "draft" not in decoders:
+            self._model.rollback(0)
 
     def close(self) -> None:
         """Frees the models; idempotent. A closed engine generates nothing any more."""
         self._end_running()
         self._closed = True
         self._context.close()
+
+    def _saved_decoders(self) -> dict[str, Decoder]:
+        """Those whose caches hold committed tokens; a draft with ids of its own reads the text again."""
+        own = {"draft"} if self.bundle.manifest.draft_tokenizer else set[str]()
+        return {role: decoder for role, decoder in self._context.decoders.items() if role not in own}
 
     def _sampler(self, options: GenerationOptions, num_prompt_tokens: int) -> Sampler:
         params, noise_seed = options.sampling, None

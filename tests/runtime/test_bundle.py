@@ -35,10 +35,10 @@ def test_every_file_is_listed_with_its_size(bundle_path: Path):
     assert {name: entry.size for name, entry in load_bundle(bundle_path).manifest.files.items()} == found
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
+@pytest.mark.parametrize("version", [0, 3, None, "1"])
 def test_another_version_is_refused(copy: Path, version: object):
     edit(copy, format=version)
-    with pytest.raises(BundleError, match=r"bundle format .* reads format 1; export it again"):
+    with pytest.raises(BundleError, match=r"bundle format .* reads format 1 and 2; export it again"):
         load_bundle(copy)
 
 
