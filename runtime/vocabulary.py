@@ -6,6 +6,7 @@ where a token ends inside a character.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -93,14 +94,8 @@ class Vocabulary:
 
 def whole_characters(data: bytes) -> tuple[str, bytes]:
     """The text of bytes, and the bytes at the end that begin a character; what is no UTF-8 becomes U+FFFD."""
-    for length in range(min(3, len(data)), 0, -1):
-        first = data[-length]
-        if first >= 0xC0:
-            needed = 4 if first >= 0xF0 else 3 if first >= 0xE0 else 2
-            if needed > length:
-                return data[:-length].decode(errors="replace"), data[-length:]
-            break
-    return data.decode(errors="replace"), b""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return decoder.decode(data), decoder.getstate()[0]
 
 
 def valid_beginning(data: bytes) -> str:
