@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pilotfish.export.pairing import pair_tokenizers
 from pilotfish.export.parity import parity_device, sample_ids, summary
 from pilotfish.runtime.bundle import Bundle, ModelEntry
 from pilotfish.runtime.calibration import FIRST_SCORED, measured_agreement
 from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
-from pilotfish.runtime.drafters.model import DraftView, ModelDrafter
+from pilotfish.runtime.drafters.levels import levels_of
+from pilotfish.runtime.drafters.model import DraftView
 from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.filters import softmax
 from pilotfish.runtime.tokenizer import Tokenizer
@@ -43,12 +45,14 @@ class Agreement:
 
 def report(bundle: Bundle) -> list[str]:
     """What an export says of the bundle that it wrote, in lines; the agreement only if the models were verified too."""
-    models = bundle.manifest.models
-    lines = [f"{role} {model.recipe}: {summary(model.parity)}" for role, model in models.items()]
-    drafts = bundle.manifest.drafts
-    if any(draft.parity is None or not draft.parity.verified for draft in drafts):
+    manifest = bundle.manifest
+    lines = [f"{role} {model.recipe}: {summary(model.parity)}" for role, model in manifest.models.items()]
+    if manifest.draft_tokenizer is not None:
+        files = (manifest.tokenizer.file, manifest.draft_tokenizer.file)
+        lines.append(str(pair_tokenizers(*((bundle.path / file).read_text(encoding="utf-8") for file in files))))
+    if any(draft.parity is None or not draft.parity.verified for draft in manifest.drafts):
         return lines
-    return [*lines, *(str(measure_agreement(bundle, level)) for level in range(len(drafts)))]
+    return [*lines, *(str(measure_agreement(bundle, level)) for level in range(len(manifest.drafts)))]
 
 
 def measure_agreement(bundle: Bundle, level: int = 0) -> Agreement:
@@ -59,26 +63,22 @@ def measure_agreement(bundle: Bundle, level: int = 0) -> Agreement:
     manifest = bundle.manifest
     if level >= len(manifest.drafts):
         raise OptionError(f"{bundle.path} has no draft that could agree with its target")
-    token_ids = sample_ids(Tokenizer(bundle), manifest.target)[:MAX_WIDTH]
-    vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
+    (verifier_role, verifier), (draft_role, _) = list(manifest.models.items())[level : level + 2]
     with ExitStack() as resources:
 
         def decoder(model: ModelEntry) -> Decoder:
-            length = min(len(token_ids) + 1, model.max_positions)
+            length = min(2 * MAX_WIDTH + 1, model.max_positions)  # a draft may cut the text into more tokens
             opened = Decoder(model, bundle.path / model.graph, device=parity_device(model), context_length=length)
             return resources.enter_context(opened)
 
-        (verifier_role, before), (role, model) = list(manifest.models.items())[level : level + 2]
-        verifier: Decoder | DraftView = decoder(before)
-        if isinstance(verifier, Decoder) and level:
-            verifier = ModelDrafter(verifier, vocab_size, before.masked_ids).view
-            vocab_size = verifier.vocab_size
-        draft = decoder(model)
-        accepted = measured_agreement(verifier, ModelDrafter(draft, vocab_size, model.masked_ids), token_ids)
-        most_lost = None
-        if draft.head_ids is not None:
-            most_lost = _probability_beside(verifier, token_ids, draft.head_ids, vocab_size)
-        return Agreement(accepted, most_lost, role, verifier_role)
+        target, *drafts = (decoder(model) for model in manifest.models.values())
+        measured = levels_of(bundle, Tokenizer(bundle), target, drafts)[level]
+        token_ids = sample_ids(measured.tokenizer, verifier)[:MAX_WIDTH]
+        accepted = measured_agreement(measured.verifier, measured.drafter, token_ids)
+        head_ids, most_lost = measured.decoder.head_ids, None
+        if head_ids is not None and (level or manifest.draft_tokenizer is None):
+            most_lost = _probability_beside(measured.verifier, token_ids, head_ids, manifest.vocab_size)
+        return Agreement(accepted, most_lost, draft=draft_role, verifier=verifier_role)
 
 
 def _probability_beside(

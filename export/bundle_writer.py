@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pilotfish.export.genai import write_genai
 from pilotfish.export.heads import add_heads
-from pilotfish.export.pairing import check_pair, vocabulary_of
+from pilotfish.export.pairing import pair_drafts, vocabulary_of
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.provenance import provenance_of
 from pilotfish.export.quantize import Recipe
@@ -55,9 +55,10 @@ def write_bundle(
     Of `lower_drafts` the first drafts for the draft, each further one for the one before it.
 
     Each graph is compared with its source, unless `verify` is false; the manifest says either. With `genai`,
-    onnxruntime-genai can run the models too. Raises `PairingError` if the two do not share a vocabulary, `OptionError`
-    if `output` is there already, `ParityError` if a graph is too far from its source, and `StorageError` if the folder
-    cannot be written or the disk is full; then nothing is left.
+    onnxruntime-genai can run the models too. A draft that does not share the target's vocabulary keeps its tokenizer.
+    Raises `PairingError` if it has none that could pass text, `OptionError` if `output` is there already, `ParityError`
+    if a graph is too far from its source, and `StorageError` if the folder cannot be written or the disk is full; then
+    nothing is left.
     """
     drafts = (*((draft,) if draft else ()), *lower_drafts)
     models = by_role(target, drafts)
@@ -67,13 +68,17 @@ def write_bundle(
             _need_cuda()
     if output.exists():
         raise OptionError(f"{output} exists already; delete it or choose another folder")
-    texts = vocabulary_of(target.tokenizer.tokenizer_json)
-    masked_ids = [check_pair(texts, vocabulary_of(each.tokenizer.tokenizer_json)).masked_ids for each in drafts]
-    num_bytes = len(target.tokenizer.tokenizer_json.encode()) + sum(source.num_bytes for source in models.values())
+    pairings = pair_drafts(target.tokenizer.tokenizer_json, [draft.tokenizer.tokenizer_json for draft in drafts])
+    tokenizers = {"target": target.tokenizer}
+    if draft is not None and pairings[0].passes_text:
+        tokenizers["draft"] = draft.tokenizer
+    num_bytes = sum(len(files.tokenizer_json.encode()) for files in tokenizers.values())
+    num_bytes += sum(source.num_bytes for source in models.values())
     with disk_errors(output, num_bytes), _aside(output, num_bytes) as folder:
-        manifest = _write_files(folder, models, texts, by_role((), masked_ids), progress)
+        masked_ids = by_role((), [pairing.masked_ids for pairing in pairings])
+        manifest = _write_files(folder, models, tokenizers, masked_ids, progress)
         if genai:
-            manifest = _with_genai(folder, manifest, texts)
+            manifest = _with_genai(folder, manifest, vocabulary_of(target.tokenizer.tokenizer_json))
         _write_manifest(folder, manifest)
         reports = {
             role: _verified(folder, role, source, progress) if verify else ParityReport(verified=False)
@@ -101,7 +106,7 @@ def write_alone(path: Path, recipe: Recipe, output: Path, label: str, progress: 
 
 
 def _write_files(
-    folder: Path, models: Mapping[str, Source], texts: Sequence[str | None],
+    folder: Path, models: Mapping[str, Source], tokenizers: Mapping[str, TokenizerFiles],
     masked_ids: Mapping[str, tuple[int, ...]], progress: Progress,
 ) -> Manifest:  # fmt: skip
     entries, files = dict[str, ModelEntry](), dict[str, str]()
@@ -109,18 +114,20 @@ def _write_files(
         digests, entry = source.write(folder, role, _counting(progress, f"exporting {role}", source))
         files |= digests
         entries[role] = replace(entry, source={**_origin(source.path), **entry.source})
+    written = {role: _write_tokenizer(folder, role, files) for role, files in tokenizers.items()}
     for role, entry in entries.items():  # not before all are written: a draft may be made of the target's graph
-        num_largest = add_heads(folder / entry.graph, min(len(texts), entry.vocab_size))
+        of_role = written["target"] if role == "target" else written.get("draft", written["target"])
+        num_largest = add_heads(folder / entry.graph, min(of_role.num_tokens, entry.vocab_size))
         weight_bytes = stored_bytes(folder / entry.graph)
         entries[role] = replace(
             entry, num_largest_logits=num_largest, masked_ids=masked_ids[role], weight_bytes=weight_bytes
         )  # fmt: skip
-    tokenizer = _write_tokenizer(folder, models["target"].tokenizer, texts)
     return Manifest(
         created_by=f"pilotfish {version('pilotfish')}",
         target=entries.pop("target"),
         drafts=tuple(entries.values()),
-        tokenizer=tokenizer,
+        tokenizer=written["target"],
+        draft_tokenizer=written.get("draft"),
         files=_file_entries(folder, files),
     )
 
@@ -161,15 +168,19 @@ def _origin(path: Path) -> dict[str, str]:
     return known | {"name": path.name} | ({"sha256": sha256_of(path)} if path.is_file() else {})
 
 
-def _write_tokenizer(folder: Path, files: TokenizerFiles, texts: Sequence[str | None]) -> TokenizerEntry:
-    (folder / "tokenizer.json").write_text(files.tokenizer_json, encoding="utf-8")
-    if files.chat_template is not None:
-        (folder / "chat_template.jinja").write_text(files.chat_template, encoding="utf-8")
+def _write_tokenizer(folder: Path, role: str, files: TokenizerFiles) -> TokenizerEntry:
+    """Writes the target's tokenizer and chat template into the bundle's own folder, or a draft's into the draft's."""
+    texts = vocabulary_of(files.tokenizer_json)
+    name = "tokenizer.json" if role == "target" else f"{role}/tokenizer.json"
+    (folder / name).write_text(files.tokenizer_json, encoding="utf-8")
+    template = files.chat_template if role == "target" else None  # a draft reads what the target's template wrote
+    if template is not None:
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     return TokenizerEntry(
-        file="tokenizer.json",
+        file=name,
         num_tokens=len(texts),
         end_token_ids=files.eos_token_ids,
-        chat_template="chat_template.jinja" if files.chat_template is not None else None,
+        chat_template="chat_template.jinja" if template is not None else None,
         bos_token=files.bos_token,
         eos_token=texts[files.eos_token_ids[0]] if files.eos_token_ids else None,
         add_bos=files.add_bos,

@@ -31,18 +31,19 @@ class DraftPlan:
 
     def source(self, target: Source, opened: Callable[[str], Source]) -> Source:
         """The draft of `target`; `opened` opens the model that a text names. `OptionError` if it cannot be made."""
-        head_ids = None
-        if self.num_head_ids is not None:
-            head_ids = frequent_ids(target.tokenizer, self.num_head_ids, read_texts(self.frequency_texts))
+        texts = read_texts(self.frequency_texts)
         whole = opened(self.text) if self.num_layers is None else first_layers(target, self.num_layers)
-        return whole if head_ids is None else Trimmed(whole, head_ids)
+        if self.num_head_ids is None:
+            return whole
+        return Trimmed(whole, frequent_ids(whole.tokenizer, self.num_head_ids, texts))
 
     def size(self, target: ModelSize, recipe: Recipe, downloads: Path) -> ModelSize:
         """What it would take; a model of its own is stored by `recipe`, and looked for among the `downloads`, too."""
+        outline = target.outline if self.num_layers is not None else find_outline(self.text, downloads)
         if self.num_head_ids is not None:
-            check_num_ids(target.outline.tokenizer, self.num_head_ids)
+            check_num_ids(outline.tokenizer, self.num_head_ids)
         if self.num_layers is None:
-            return ModelSize(find_outline(self.text, downloads), recipe, num_head_ids=self.num_head_ids)
+            return ModelSize(outline, recipe, num_head_ids=self.num_head_ids)
         if isinstance(target.outline, TracedOutline):
             raise not_known_apart(target.outline.name, self.num_layers)
         check_layers(self.num_layers, target.outline.config.num_layers)

@@ -10,7 +10,7 @@ from rich.filesize import decimal
 
 from pilotfish.export.drafts import DraftPlan
 from pilotfish.export.outline import find_outline
-from pilotfish.export.pairing import check_pair, vocabulary_of
+from pilotfish.export.pairing import pair_drafts
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.sizes import ExportSize, ModelSize
 from pilotfish.export.staging import free_bytes, require_free_space
@@ -27,9 +27,8 @@ def dry_run(
     """
     target_size = ModelSize(find_outline(target, downloads), recipes[0])
     size = ExportSize(target_size, tuple(plan.size(target_size, recipes[1], downloads) for plan in plans))
-    texts = [vocabulary_of(each.outline.tokenizer.tokenizer_json) for each in size.models.values()]
-    for draft_texts in texts[1:]:
-        check_pair(texts[0], draft_texts)
+    target_json, *draft_jsons = (each.outline.tokenizer.tokenizer_json for each in size.models.values())
+    pairings = pair_drafts(target_json, draft_jsons)
     context_length = size.context_length(context_length)
     console.print(_table(size, context_length), soft_wrap=True)
     console.print(
@@ -37,6 +36,9 @@ def dry_run(
         f"in memory at a context of {context_length} tokens: {decimal(size.memory_bytes(context_length))}",
         soft_wrap=True,
     )
+    for pairing in pairings[:1]:
+        if pairing.passes_text:
+            console.print(str(pairing), soft_wrap=True)
     if output is not None:
         console.print(f"free on the disk of {output}: {decimal(free_bytes(output))}", soft_wrap=True)
         require_free_space(output, size.disk_bytes)

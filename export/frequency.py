@@ -36,7 +36,7 @@ def check_num_ids(files: TokenizerFiles, num_ids: int) -> NDArray[np.bool_]:
     is_token = np.array([text is not None for text in vocabulary_of(files.tokenizer_json)])
     least, most = len(files.eos_token_ids) + 1, int(is_token.sum())
     if not least <= num_ids <= most:
-        raise OptionError(f"a draft vocabulary of {num_ids} tokens is not between {least} and the target's {most}")
+        raise OptionError(f"a draft vocabulary of {num_ids} tokens is not between {least} and the model's {most}")
     return is_token
 
 

@@ -30,10 +30,12 @@ def write_genai(bundle: Path, manifest: Manifest, texts: Sequence[str | None]) -
     """Adds the files to a bundle folder whose graphs and tokenizer are written; `texts` are the tokens' by id.
 
     onnxruntime-genai finds the target in the bundle's own folder, beside the tokenizer, and the draft in `draft/`. A
-    draft that is made of the target's layers, or has a trimmed head, is left out: alone it is no model.
+    draft that is made of the target's layers, or has a trimmed head, is left out: alone it is no model. So is one with
+    a tokenizer of its own, since genai's drafts share the target's.
     """
     for role, model in manifest.models.items():
-        if model.head_ids is not None or Path(model.graph).parts[0] != role:
+        is_translated = manifest.tokenizer_of(model) != manifest.tokenizer
+        if is_translated or model.head_ids is not None or Path(model.graph).parts[0] != role:
             continue
         graph = bundle / model.graph
         model_proto = onnx.load(graph, load_external_data=False)

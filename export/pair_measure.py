@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pilotfish.export.bundle_writer import Progress, write_alone
-from pilotfish.export.pairing import check_pair, vocabulary_of
+from pilotfish.export.pairing import pair_tokenizers
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.staging import disk_errors, temporary_folder
 from pilotfish.runtime.bundle import Bundle, load_bundle
@@ -67,15 +67,19 @@ def measure(engine: Engine, draft: str, prompts: Sequence[str], options: Generat
 def with_draft(target: Bundle, draft: Bundle | None) -> Bundle:
     """The bundle of a target with the target of another bundle as its draft; both stay where they are.
 
-    None drops the draft that there is. `PairingError` if the vocabularies differ.
+    None drops the draft that there is. `PairingError` if drafts can pass neither as ids nor as text.
     """
+    bare = replace(target.manifest, drafts=(), draft_tokenizer=None)
     if draft is None:
-        return replace(target, manifest=replace(target.manifest, drafts=()))
-    masked_ids = check_pair(*(_vocabulary(bundle) for bundle in (target, draft))).masked_ids
-    model = draft.manifest.target
-    graph = str((draft.path / model.graph).absolute())  # a path that is absolute stands for itself
-    entry = replace(model, graph=graph, masked_ids=masked_ids)
-    return replace(target, manifest=replace(target.manifest, drafts=(entry,)))
+        return replace(target, manifest=bare)
+    pairing = pair_tokenizers(*(_tokenizer_json(bundle) for bundle in (target, draft)))
+    model, tokenizer = draft.manifest.target, draft.manifest.tokenizer
+    # A path that is absolute stands for itself.
+    graph = str((draft.path / model.graph).absolute())
+    own = replace(tokenizer, file=str((draft.path / tokenizer.file).absolute()), chat_template=None)
+    entry = replace(model, graph=graph, masked_ids=pairing.masked_ids)
+    manifest = replace(bare, drafts=(entry,), draft_tokenizer=own if pairing.passes_text else None)
+    return replace(target, manifest=manifest)
 
 
 def measure_drafts(
@@ -117,5 +121,5 @@ def _tokens_per_s(measured: Sequence[Stats]) -> float:
     return sum(max(stats.num_tokens - 1, 0) for stats in measured) / decode_s if decode_s else 0.0
 
 
-def _vocabulary(bundle: Bundle) -> list[str | None]:
-    return vocabulary_of((bundle.path / bundle.manifest.tokenizer.file).read_text(encoding="utf-8"))
+def _tokenizer_json(bundle: Bundle) -> str:
+    return (bundle.path / bundle.manifest.tokenizer.file).read_text(encoding="utf-8")

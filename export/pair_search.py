@@ -8,31 +8,37 @@ from pathlib import Path
 
 from pilotfish.export.inventory import take_inventory
 from pilotfish.export.outline import AnyOutline, find_outline
-from pilotfish.export.pairing import VocabularyMatch, check_pair, compare_vocabularies, vocabulary_of
+from pilotfish.export.pairing import Pairing, difference, pair_tokenizers
 from pilotfish.export.quantize import Recipe
 from pilotfish.export.sizes import ModelSize
 from pilotfish.runtime.catalog import Catalog
-from pilotfish.runtime.errors import OptionError, PairingError, PilotfishError
+from pilotfish.runtime.errors import OptionError, PilotfishError
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model beside a target. Without an `outline` it could not be looked at, and `fault` says why.
+    """A model beside a target. Without an `outline` it could not be looked at, and without a `pairing` it cannot draft.
 
-    `source` is what `export --draft` takes. `ratio` is its number of parameters ÷ the target's.
+    `fault` says why, or why only text can pass. `source` is what `export --draft` takes. `ratio` is its number of
+    parameters ÷ the target's.
     """
 
     source: str
     outline: AnyOutline | None = None
-    match: VocabularyMatch | None = None
+    pairing: Pairing | None = None
     fault: str = ""
     ratio: float = 0.0
     data_bytes: int = 0
 
     @property
     def fits(self) -> bool:
-        """Whether it can draft for the target: a shared vocabulary."""
-        return self.match is not None and self.match.is_accepted
+        """Whether it can draft for the target, with ids or with text."""
+        return self.pairing is not None
+
+    @property
+    def passes_text(self) -> bool:
+        """Whether it can, but with a tokenizer of its own."""
+        return self.pairing is not None and self.pairing.passes_text
 
     @property
     def is_worth_trying(self) -> bool:
@@ -42,24 +48,24 @@ class Candidate:
     @property
     def verdict(self) -> str:
         """One clause: fits, or not; `fault` says why not."""
-        if self.match is None:
-            return "cannot be looked at"
-        if not self.fits:
-            return f"another vocabulary: {len(self.match.differing)} of {self.match.num_compared} token ids differ"
-        masked = f", {len(self.match.masked_ids)} masked" if self.match.masked_ids else ""
+        if self.pairing is None:
+            return "cannot draft for the target" if self.outline else "cannot be looked at"
         note = "" if self.ratio < 1 else "; but it is not smaller than the target"
-        return f"fits: {self.match.num_shared} token ids shared{masked}{note}"
+        return f"{'works' if self.passes_text else 'fits'}: {self.pairing}{note}"
 
 
 def find_drafts(target: AnyOutline, sources: Iterable[str], downloads: Path, recipe: Recipe) -> list[Candidate]:
-    """The models of `sources` beside the target: those that fit first, the smaller the earlier.
+    """The models of `sources` beside the target: those that share its ids first, the smaller the earlier.
 
     Fetches no weights. A model that cannot be looked at is listed with the reason, never an error.
     """
-    texts = vocabulary_of(target.tokenizer.tokenizer_json)
-    candidates = [_look_at(target, texts, source, downloads, recipe) for source in sources]
+    candidates = [_look_at(target, source, downloads, recipe) for source in sources]
     others = [each for each in candidates if each.outline is None or not _is_same_file(each.outline, target)]
-    return sorted(others, key=lambda each: (not each.fits, not each.is_worth_trying, each.ratio or 9e9, each.source))
+
+    def order(each: Candidate) -> tuple[object, ...]:
+        return not each.fits, each.passes_text, not each.is_worth_trying, each.ratio or 9e9, each.source
+
+    return sorted(others, key=order)
 
 
 def sources_to_try(given: Sequence[str], catalog: Catalog, cache: Path, folders: Sequence[Path]) -> list[str]:
@@ -87,21 +93,18 @@ def models_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix == ".gguf" or (path / "config.json").is_file())
 
 
-def _look_at(
-    target: AnyOutline, texts: Sequence[str | None], source: str, downloads: Path, recipe: Recipe
-) -> Candidate:
+def _look_at(target: AnyOutline, source: str, downloads: Path, recipe: Recipe) -> Candidate:
     try:
         outline = find_outline(source, downloads)
-        draft_texts = vocabulary_of(outline.tokenizer.tokenizer_json)
     except PilotfishError as error:
         return Candidate(source, fault=str(error))
-    match, fault = compare_vocabularies(texts, draft_texts), ""
+    ratio, data_bytes = outline.num_parameters / target.num_parameters, ModelSize(outline, recipe).data_bytes
     try:
-        check_pair(texts, draft_texts)
-    except PairingError as error:
-        fault = str(error)
-    ratio = outline.num_parameters / target.num_parameters
-    return Candidate(source, outline, match, fault, ratio, ModelSize(outline, recipe).data_bytes)
+        pairing = pair_tokenizers(target.tokenizer.tokenizer_json, outline.tokenizer.tokenizer_json)
+    except PilotfishError as error:
+        return Candidate(source, outline, None, str(error), ratio, data_bytes)
+    fault = f"{difference(pairing.match)}. So drafts pass as text" if pairing.passes_text else ""
+    return Candidate(source, outline, pairing, fault, ratio, data_bytes)
 
 
 def _is_same_file(outline: AnyOutline, target: AnyOutline) -> bool:

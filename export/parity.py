@@ -58,7 +58,7 @@ def measure_model(
     """Measures one model of a bundle, against `source` if it is given; `progress` as in `Source.write`.
 
     `OptionError` if `source` has another number of token ids."""
-    token_ids = sample_ids(Tokenizer(bundle), model)
+    token_ids = sample_ids(Tokenizer(bundle, bundle.manifest.tokenizer_of(model)), model)
     if source is None:
         return measure(model, bundle.path / model.graph, token_ids)
     reference = source.logits(token_ids, progress)

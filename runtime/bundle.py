@@ -1,5 +1,8 @@
 """The bundle contract: a folder with `pilotfish.json`, one folder of graph and weights for each model, a tokenizer.
 
+A draft has the target's token ids, or a tokenizer of its own in its folder. The latter is format 2, which releases that
+know format 1 only must not take for it; all other bundles are still written in format 1.
+
 Export writes what `manifest_to_json` gives; the runtime reads it with `load_bundle` and takes every tensor name and
 shape from it.
 """
@@ -17,7 +20,7 @@ from pilotfish.runtime.errors import BundleError
 
 T = TypeVar("T")
 
-FORMAT_VERSION = 2  # 1, with one draft at most, is read too
+FORMAT_VERSION = 2  # 1, with one draft at most and no tokenizer of its own, is read too
 MANIFEST = "pilotfish.json"
 FLOAT_BYTES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})  # of a number, by its type
 
@@ -136,7 +139,7 @@ class Manifest:
     """What `pilotfish.json` says.
 
     Of `drafts` the first drafts for the target, and each further one for the one before it; a bundle without any drafts
-    by lookup only.
+    by lookup only. `draft_tokenizer` is there if the drafts have ids of their own, and what they write passes as text.
     """
 
     created_by: str
@@ -144,11 +147,26 @@ class Manifest:
     tokenizer: TokenizerEntry
     files: Mapping[str, FileEntry]
     drafts: tuple[ModelEntry, ...] = ()
+    draft_tokenizer: TokenizerEntry | None = None
+
+    def __post_init__(self) -> None:
+        if self.draft_tokenizer is not None and (self.draft is None or self.draft.masked_ids):
+            raise BundleError("draft_tokenizer belongs to drafts that have ids of their own, of which none is masked")
 
     @property
     def draft(self) -> ModelEntry | None:
         """The draft of the target; None if there is none."""
         return self.drafts[0] if self.drafts else None
+
+    @property
+    def vocab_size(self) -> int:
+        """How many of the target's ids can be generated: those that are tokens and that it has logits of."""
+        return min(self.tokenizer.num_tokens, self.target.vocab_size)
+
+    def tokenizer_of(self, model: ModelEntry) -> TokenizerEntry:
+        """The tokenizer whose ids a model of the bundle reads."""
+        is_draft = any(model is draft for draft in self.drafts)
+        return self.draft_tokenizer if self.draft_tokenizer and is_draft else self.tokenizer
 
     @property
     def models(self) -> dict[str, ModelEntry]:
@@ -213,14 +231,13 @@ def load_bundle(path: Path) -> Bundle:
 
 
 def _manifest(values: Mapping[str, Any]) -> Manifest:
-    tokenizer = dict(values["tokenizer"])
-    tokenizer["end_token_ids"] = tuple(tokenizer["end_token_ids"])
     return Manifest(
         created_by=values["created_by"],
         target=_model(values["target"]),
         drafts=tuple(_model(draft) for draft in values["drafts"]),
-        tokenizer=TokenizerEntry(**tokenizer),
+        tokenizer=_tokenizer(values["tokenizer"]),
         files={name: FileEntry(**entry) for name, entry in values["files"].items()},
+        draft_tokenizer=_tokenizer(values["draft_tokenizer"]) if values.get("draft_tokenizer") else None,
     )
 
 
@@ -228,6 +245,10 @@ def _from_format_1(values: Mapping[str, Any]) -> Mapping[str, Any]:
     draft = values.get("draft")
     drafts = [draft | {"masked_ids": values.get("masked_draft_ids", ())}] if draft else []
     return {**values, "drafts": drafts}
+
+
+def _tokenizer(values: Mapping[str, Any]) -> TokenizerEntry:
+    return TokenizerEntry(**{**values, "end_token_ids": tuple(values["end_token_ids"])})
 
 
 def _model(values: Mapping[str, Any]) -> ModelEntry:

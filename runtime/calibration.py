@@ -20,9 +20,11 @@ import numpy as np
 from pilotfish.runtime.catalog import cache_dir
 from pilotfish.runtime.costs import WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.drafters.model import DraftView, ModelDrafter
+from pilotfish.runtime.drafters.model import DraftView
+from pilotfish.runtime.drafters.proposal import ReadingDrafter, never
 from pilotfish.runtime.exactness import MOST_WIDTHS, exact_widths, near_tie_margin
 from pilotfish.runtime.sampling import Sampler, SamplingParams
+from pilotfish.runtime.tokenizer import Tokenizer
 
 FORMAT_VERSION = 3
 # Ordinary prose and ordinary code: what a draft knows of the one says little about the other.
@@ -38,6 +40,16 @@ def mean(values):
 FIRST_SCORED, NUM_SAMPLED = 8, 72  # tokens of the sample; every second one is scored
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One draft, without drafts of its own, beside the model that it drafts for, whose `tokenizer` it is."""
+
+    verifier: Decoder | DraftView
+    drafter: ReadingDrafter
+    decoder: Decoder
+    tokenizer: Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +90,34 @@ class Calibration:
 
 
 def calibrate(
-    target: Decoder, drafters: Sequence[ModelDrafter], sample: Sequence[int], *, exact: bool
+    target: Decoder, levels: Sequence[Level], sample: str, *, exact: bool
 ) -> Calibration:  # fmt: skip
     """Measures; takes some thirty forwards of each model. The caches are empty before and after.
 
-    Of `drafters` the first drafts for the target, each further one for the one before it; none may have a drafter of
-    its own. `sample` are token ids of ordinary text, for their agreement.
+    Of `levels` the first drafts for the target, each further one for the one before it; `sample` is ordinary text, for
+    their agreement.
 
     In exact mode it leaves the target padding its forwards to the exact width.
     """
     exact_width, max_width = exact_widths(target)
     margin = 0.0 if exact else near_tie_margin(target)
     target.min_width = exact_width if exact else 1
-    verifiers: list[Decoder | DraftView] = [target, *(drafter.view for drafter in drafters)]
     drafts = tuple(
-        DraftCalibration(measure(drafter.view.decoder), measured_agreement(verifier, drafter, sample[:NUM_SAMPLED]))
-        for verifier, drafter in zip(verifiers, drafters, strict=False)
+        DraftCalibration(
+            measure(level.decoder),
+            measured_agreement(level.verifier, level.drafter, level.tokenizer.encode(sample)[:NUM_SAMPLED]),
+        )
+        for level in levels
     )
     return Calibration(exact_width, max_width, margin, measure(target), drafts)
 
 
-def measured_agreement(target: Decoder | DraftView, drafter: ModelDrafter, sample: Sequence[int]) -> float:
+def measured_agreement(target: Decoder | DraftView, drafter: ReadingDrafter, sample: Sequence[int]) -> float:
     """The chance that the target accepts a token which the draft draws, over positions of a text; temperature 1.
 
     Σ min(draft, target) over the vocabulary at each position (Leviathan et al. 2023, theorem 3.5). 0.5, a guess, for a
-    text too short to tell. The caches are empty before and after.
+    text too short to tell; a draft that writes nothing at a position has nothing accepted there. The caches are empty
+    before and after.
     """
     token_ids = sample[: target.context_length - 1]
     positions = range(FIRST_SCORED, len(token_ids), 2)
@@ -112,7 +127,7 @@ def measured_agreement(target: Decoder | DraftView, drafter: ModelDrafter, sampl
     logits = target.forward(token_ids, len(token_ids))
     try:
         for position in positions:
-            draft_probs = drafter.propose(token_ids[:position], 1, sampler, rng).probs
+            draft_probs = drafter.propose(token_ids[:position], 1, sampler, rng, never).probs
             target_probs = sampler.distributions(logits[position - 1 : position, : draft_probs.shape[1]], [])
             overlaps.append(float(np.minimum(draft_probs, target_probs).sum()))
     finally:

@@ -12,8 +12,9 @@ from pilotfish.runtime.drafters.proposal import Drafter
 class Context:
     """What a conversation is to the engine: `committed`, the only source of truth, and caches that follow it.
 
-    `drafters`, by name, follow `committed` too. `max_width` is the most rows of a verification. `near_tie_margin` is
-    the lead in logits below which rounding may decide; 0 in exact mode, where it cannot.
+    `drafters`, by name, follow `committed` too, and one of them runs the draft. `max_width` is the most rows of a
+    verification. `near_tie_margin` is the lead in logits below which rounding may decide; 0 in exact mode, where it
+    cannot.
     """
 
     def __init__(self, target: Decoder) -> None:
@@ -38,8 +39,7 @@ class Context:
             if old != new:
                 break
             shared += 1
-        for decoder in self.decoders.values():
-            decoder.rollback(min(decoder.length, shared))
+        self.target.rollback(min(self.target.length, shared))
         for drafter in self.drafters.values():
             drafter.rollback(shared)
         self.committed = list(token_ids)

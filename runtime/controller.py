@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pilotfish.runtime.costs import FOLLOWED, WidthCosts
-from pilotfish.runtime.drafters.model import ModelDrafter
-from pilotfish.runtime.drafters.proposal import Drafter, never
+from pilotfish.runtime.drafters.proposal import Drafter, ReadingDrafter, never
 from pilotfish.runtime.drafters.suffix import SHORTEST_MATCH, SuffixDrafter
 from pilotfish.runtime.odds import MEMORY, ConfidenceOdds, PositionOdds
 from pilotfish.runtime.rounds import Round
@@ -111,7 +110,7 @@ class Controller:
         target_costs: WidthCosts,
         draft_costs: WidthCosts | None,
         suffix: SuffixDrafter,
-        model: ModelDrafter | None,
+        model: ReadingDrafter | None,
         agreement: float | None = None,
     ) -> None:
         """`draft_costs` and `model` are both there or both None.
@@ -160,16 +159,19 @@ class Controller:
         round_s = target_s + draft_s + host_s
         for arm in self._arms.values():
             arm.idle_s += round_s
-        name = plan.arm if round_.num_drafted else "off"
+        name = plan.arm if round_.num_drafted or draft_s else "off"
         self._num_rounds[name] = self._num_rounds.get(name, 0) + 1
         self._target_costs.observe([round_.num_drafted + 1], target_s)
         self._host_s += FOLLOWED * (host_s - self._host_s)
-        if not round_.num_drafted:
+        if name == "off":
             return
         arm = self._arms[plan.arm]
         arm.num_plays += 1
         if round_s > (round_.num_accepted + 1) * self.target_only_s:
             arm.idle_s = 0.0
+        if not round_.num_drafted:  # what the draft wrote was of no use, which counts as a token that was rejected
+            arm.odds.observe(1, 0)
+            return
         ended = len(round_.token_ids) == round_.num_accepted  # inside the block, so the next token was not rejected
         num_drafted = round_.num_accepted if ended else round_.num_drafted
         arm.odds.observe(num_drafted, round_.num_accepted)

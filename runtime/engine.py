@@ -18,10 +18,9 @@ from pilotfish.runtime.context import Context
 from pilotfish.runtime.controller import Controller, Fixed, Policy
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.cascade import CascadeDrafter
-from pilotfish.runtime.drafters.levels import bare_drafters, nested_drafter
+from pilotfish.runtime.drafters.levels import levels_of, nested_drafter
 from pilotfish.runtime.drafters.lookup import LookupDrafter
-from pilotfish.runtime.drafters.model import ModelDrafter
-from pilotfish.runtime.drafters.proposal import Drafter
+from pilotfish.runtime.drafters.proposal import Drafter, ReadingDrafter
 from pilotfish.runtime.drafters.suffix import SuffixDrafter
 from pilotfish.runtime.errors import Cancelled, ContextOverflowError, OptionError
 from pilotfish.runtime.fit import ModelMemory, memory_of, require_memory
@@ -34,6 +33,7 @@ from pilotfish.runtime.stream import Stream
 from pilotfish.runtime.tokenizer import Message, Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 4096
+OWN_TOKENS_ROOM = 1.25  # the context of a draft with a tokenizer of its own, which may cut a text into more tokens
 
 
 class Engine:
@@ -57,7 +57,7 @@ class Engine:
         self._setup = (
             f"devices {device} and {draft_device}, {num_threads or 'all'} and {num_draft_threads or 'all'} threads"
         )
-        self._vocab_size = min(manifest.tokenizer.num_tokens, manifest.target.vocab_size)
+        self._vocab_size = manifest.vocab_size
         self._suffix = SuffixDrafter(self._vocab_size, remembers=remembers)
         self._grammars = GrammarCompiler(self.tokenizer, self._vocab_size)
         self._stream: Stream | None = None
@@ -76,8 +76,9 @@ class Engine:
         spins = not manifest.drafts
         self._context = Context(decoder(manifest.target, device, self.context_length, num_threads, spins))
         try:
+            room = OWN_TOKENS_ROOM if manifest.draft_tokenizer else 1
             for draft in manifest.drafts:
-                context = min(self.context_length, draft.max_positions)
+                context = min(int(self.context_length * room), draft.max_positions)
                 self._context.drafts.append(decoder(draft, draft_device, context, num_draft_threads, True))
             cancelled = cancelled or threading.Event()
             with watching(cancelled, self._context.cancel):
@@ -106,23 +107,22 @@ class Engine:
     def _calibrate(self, kept: Calibration | None) -> None:
         """Takes what was measured here before, or measures it now; drafters and the controller begin anew."""
         context = self._context
-        drafts = context.drafts, [draft.masked_ids for draft in self.bundle.manifest.drafts], self._vocab_size
         if kept is None:
-            sample = self.tokenizer.encode(SAMPLE)
-            kept = calibrate(context.target, bare_drafters(*drafts), sample, exact=self._exact)
+            levels = levels_of(self.bundle, self.tokenizer, context.target, context.drafts)
+            kept = calibrate(context.target, levels, SAMPLE, exact=self._exact)
             keep_calibration(self._calibrated_setup(), kept)
         context.target.min_width = kept.exact_width if self._exact else 1
         context.near_tie_margin = kept.near_tie_margin
         context.max_width = kept.max_width
         self.calibration = kept
-        model = nested_drafter(*drafts, kept.drafts)
+        model = nested_drafter(self.bundle, self.tokenizer, context.drafts, kept.drafts)
         self._controller = Controller(
             kept.target_costs, kept.drafts[0].costs if kept.drafts else None, self._suffix, model,
             kept.drafts[0].agreement if kept.drafts else None,
         )  # fmt: skip
         self._add_drafters(model)
 
-    def _add_drafters(self, model: ModelDrafter | None) -> None:
+    def _add_drafters(self, model: ReadingDrafter | None) -> None:
         drafters: dict[str, Drafter] = {"lookup": LookupDrafter(self._vocab_size), "suffix": self._suffix}
         order: list[Drafter] = [self._suffix]
         if model is not None:
@@ -182,18 +182,26 @@ class Engine:
         file cannot be written.
         """
         self._end_running()
-        save_caches(Path(path), self._fingerprint(), self._context.committed, self._context.decoders)
+        save_caches(Path(path), self._fingerprint(), self._context.committed, self._saved_decoders())
 
     def restore_cache(self, path: str | Path) -> None:
         """Fills the caches from a file of `save_cache`; `CacheFileError` if it is damaged or made by another setup."""
         self._end_running()
-        self._context.committed = restore_caches(Path(path), self._fingerprint(), self._context.decoders)
+        decoders = self._saved_decoders()
+        self._context.committed = restore_caches(Path(path), self._fingerprint(), decoders)
+        if self.bundle.manifest.draft_tokenizer is not None:
+            self._context.drafters["model"].rollback(0)
 
     def close(self) -> None:
         """Frees the models; idempotent. A closed engine generates nothing any more."""
         self._end_running()
         self._closed = True
         self._context.close()
+
+    def _saved_decoders(self) -> dict[str, Decoder]:
+        """Those whose caches hold committed tokens; drafts with ids of their own read the text again."""
+        decoders = self._context.decoders
+        return decoders if self.bundle.manifest.draft_tokenizer is None else {"target": decoders["target"]}
 
     def _sampler(self, options: GenerationOptions, num_prompt_tokens: int) -> Sampler:
         params, noise_seed = options.sampling, None

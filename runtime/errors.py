@@ -5,7 +5,7 @@ PilotfishError
 ├── BundleError            a bundle that is missing, damaged, or of another format version
 ├── CheckpointError        a source model that cannot be read, or of an unsupported kind
 │   └── UnsupportedModelError   one that is sound, but computes what the builder of its family does not
-├── PairingError           draft and target do not share a vocabulary
+├── PairingError           a draft that cannot draft for its target
 ├── ParityError            an exported graph that is too far from its source, or not consistent with itself
 ├── ContextOverflowError   a prompt that does not fit the context
 ├── TemplateError          a chat template that fails or tries to escape its sandbox
@@ -42,7 +42,7 @@ class UnsupportedModelError(CheckpointError):
 
 
 class PairingError(PilotfishError):
-    """Draft and target do not share a vocabulary."""
+    """A draft cannot draft for its target."""
 
 
 class ParityError(PilotfishError):

@@ -13,7 +13,7 @@ import tokenizers
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pilotfish.runtime.bundle import Bundle
+from pilotfish.runtime.bundle import Bundle, TokenizerEntry
 from pilotfish.runtime.errors import BundleError, TemplateError
 
 Message = Mapping[str, Any]
@@ -23,11 +23,17 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what the tokenizer writes for bytes
 
 
 class Tokenizer:
-    """The tokenizer and the chat template of a bundle."""
+    """A tokenizer of a bundle, and its chat template.
 
-    def __init__(self, bundle: Bundle) -> None:
-        """Reads the files that the manifest names; `BundleError` or `TemplateError` if they are faulty."""
-        entry = bundle.manifest.tokenizer
+    `end_token_ids` end a text, and `end_text` names the one that is the model's own; a text begins with `prefix`.
+    """
+
+    def __init__(self, bundle: Bundle, entry: TokenizerEntry | None = None) -> None:
+        """Reads the files that an entry of the manifest names, by default the target's.
+
+        `BundleError` or `TemplateError` if they are faulty.
+        """
+        entry = entry or bundle.manifest.tokenizer
         path = bundle.path / entry.file
         try:
             self._tokenizer = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
@@ -35,15 +41,16 @@ class Tokenizer:
             raise BundleError(f"{path} is not a tokenizer ({error}); export the bundle again") from error
         self.num_tokens = entry.num_tokens
         self.end_token_ids = frozenset(entry.end_token_ids)
+        self.end_text = entry.eos_token
         self._specials = {"bos_token": entry.bos_token or "", "eos_token": entry.eos_token or ""}
         bos_id = self._tokenizer.token_to_id(entry.bos_token) if entry.bos_token else None
-        self._prefix = [bos_id] if entry.add_bos and bos_id is not None else []
+        self.prefix = (bos_id,) if entry.add_bos and bos_id is not None else ()
         self._template = _compile(bundle.path / entry.chat_template) if entry.chat_template else None
 
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text, with the begin-of-text token in front if the model wants one."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids if ids[:1] == self._prefix else self._prefix + ids
+        return ids if tuple(ids[:1]) == self.prefix else [*self.prefix, *ids]
 
     def encode_chat(self, messages: Sequence[Message], reply: str = "") -> list[int]:
         """Token ids of a conversation up to where the assistant's reply begins, and of that beginning of the reply.

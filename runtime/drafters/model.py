@@ -30,8 +30,8 @@ class ModelDrafter:
     origin = "model"
 
     def __init__(
-        self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int] = (), inner: Drafter | None = None,
-        num_inner_tokens: int = 2,
+        self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int] | NDArray[np.int64] = (),
+        inner: Drafter | None = None, num_inner_tokens: int = 2,
     ) -> None:  # fmt: skip
         """`vocab_size` is the width of a proposal's rows; `masked_ids` mean another text to the target than here.
 
@@ -41,6 +41,11 @@ class ModelDrafter:
         self.view = DraftView(decoder, min(vocab_size, decoder.vocab_size), masked_ids)
         self._vocab_size = vocab_size
         self._inner, self._num_inner_tokens = inner, num_inner_tokens
+
+    def drafted_by(self, inner: Drafter, num_inner_tokens: int) -> ModelDrafter:
+        """The same draft with another drafter of its own."""
+        view = self.view
+        return ModelDrafter(view.decoder, self._vocab_size, view.masked_ids, inner, num_inner_tokens)
 
     @property
     def length(self) -> int:
@@ -92,11 +97,11 @@ class DraftView:
     That is what means something else to the target, and what a trimmed head lacks.
     """
 
-    def __init__(self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int]) -> None:
+    def __init__(self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int] | NDArray[np.int64]) -> None:
         self.vocab_size = vocab_size
         self.decoder = decoder
         self.rollback = decoder.rollback
-        self._masked_ids = np.asarray([i for i in masked_ids if i < vocab_size], np.int64)
+        self.masked_ids = np.asarray([i for i in masked_ids if i < vocab_size], np.int64)
         head_ids = decoder.head_ids
         self._head_ids = None if head_ids is None else head_ids[head_ids < vocab_size]
 
@@ -113,13 +118,13 @@ class DraftView:
     def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
         """As `Decoder.forward`, in rows (N, V)."""
         readable = [token_id if token_id < self.vocab_size else 0 for token_id in token_ids]
-        num_largest = num_largest and num_largest + len(self._masked_ids)
+        num_largest = num_largest and num_largest + len(self.masked_ids)
         logits = self.decoder.forward(readable, num_logits, num_largest)
         if self._head_ids is None:
             logits = logits[:, : self.vocab_size]
         else:
             logits = _spread(logits[:, : len(self._head_ids)], self._head_ids, self.vocab_size)
-        logits[:, self._masked_ids] = LEAST_LOGIT
+        logits[:, self.masked_ids] = LEAST_LOGIT
         return logits
 
     def confidences(self, round_: Round) -> list[float]:

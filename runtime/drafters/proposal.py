@@ -54,6 +54,15 @@ class Drafter(Protocol):
         ...
 
 
+class ReadingDrafter(Drafter, Protocol):
+    """A drafter with a model, whose cache follows the committed tokens."""
+
+    @property
+    def length(self) -> int:
+        """Committed tokens that the draft has read."""
+        ...
+
+
 def certain(token_ids: tuple[int, ...], vocab_size: int, origin: str) -> Proposal:
     """A proposal without doubt, as copying gives: one-hot rows (K, V)."""
     probs: Probs = np.zeros((len(token_ids), vocab_size), np.float32)

@@ -21,11 +21,14 @@ from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.lookup import LookupDrafter
 from pilotfish.runtime.drafters.model import ModelDrafter
 from pilotfish.runtime.drafters.proposal import Drafter
+from pilotfish.runtime.drafters.translated import TranslatedDrafter
 from pilotfish.runtime.rounds import Limits, Round, play_round
 from pilotfish.runtime.sampling import Sampler, SamplingParams
+from pilotfish.runtime.vocabulary import Vocabulary
 from support.measure import excess
 from support.paper_rules import Table, block_table, everything_table, rule_of, token_table, unweighted, whole_target
 from support.tiny_models import tiny_bundle
+from support.vocabularies import characters
 
 NUM_RUNS = 20_000
 VOCAB_SIZE = 5
@@ -85,7 +88,7 @@ def remembered(distributions: Callable[..., np.ndarray]) -> Callable[..., np.nda
     calls = itertools.count(1)
 
     def recalled(sampler: Sampler, logits: np.ndarray, prefix: Sequence[int], drafted: Sequence[int] = ()):
-        key = (logits.tobytes(), tuple(prefix), tuple(drafted))
+        key = (sampler.params.temperature, logits.tobytes(), tuple(prefix), tuple(drafted))
         if next(calls) % 100 == 0 or key not in known:
             rows = distributions(sampler, logits, prefix, drafted)
             rows.setflags(write=False)
@@ -139,6 +142,11 @@ def joint(target: RememberedDecoder, params: SamplingParams, num_tokens: int) ->
 
 
 def drafter_of(models: Models, name: str) -> Drafter:
+    if name == "translated":
+        # The draft has the letters in another order, and pairs of them that are two tokens to the target.
+        target, draft = (Vocabulary(characters(texts)) for texts in ("a b c d e", "c a e b d ab ce ea"))
+        model = ModelDrafter(RememberedDecoder(models["draft"]._decoder), draft.num_tokens)
+        return TranslatedDrafter(model, target, draft, VOCAB_SIZE)
     if name == "lookup":
         return LookupDrafter(VOCAB_SIZE)
     if name == "model":
@@ -246,6 +254,12 @@ def test_output_of_two_tokens_follows_the_target(measure: Measure, rule: str, sa
 @each_sampling
 def test_output_drafted_with_a_trimmed_head_follows_the_target(measure: Measure, rule: str, sampling: str):
     assert max(measure(rule, sampling, "trimmed", 3, 4)) <= 1
+
+
+@each_rule
+@each_sampling
+def test_output_drafted_as_text_follows_the_target(measure: Measure, rule: str, sampling: str):
+    assert max(measure(rule, sampling, "translated", 3, 4)) <= 1
 
 
 @each_rule

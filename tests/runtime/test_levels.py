@@ -13,6 +13,7 @@ from pilotfish.runtime.bundle import MANIFEST, load_bundle
 from pilotfish.runtime.calibration import DraftCalibration, keep_calibration, kept_calibration
 from pilotfish.runtime.costs import WidthCosts
 from pilotfish.runtime.drafters.levels import MOST_DRAFTED, best_length, nested_drafter
+from pilotfish.runtime.drafters.model import ModelDrafter
 from pilotfish.runtime.engine import Engine
 from support.tiny_models import tiny_bundle
 
@@ -28,9 +29,8 @@ def levels_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def all_levels(engine: Engine) -> None:
     """Has each draft write for the one before it, whatever this machine says of its costs."""
     context, manifest = engine._context, engine.bundle.manifest
-    masked_ids = [draft.masked_ids for draft in manifest.drafts]
     measured = [DraftCalibration(WidthCosts({1: 1000.0**-level}), 0.9) for level in range(len(manifest.drafts))]
-    model = nested_drafter(context.drafts, masked_ids, engine._vocab_size, measured)
+    model = nested_drafter(engine.bundle, engine.tokenizer, context.drafts, measured)
     assert model is not None
     context.drafters["model"] = model
 
@@ -67,12 +67,7 @@ def test_a_draft_that_is_drafted_for_runs_less_often(tmp_path: Path, monkeypatch
                 all_levels(engine)
             else:
                 context = engine._context
-                masked_ids = [draft.masked_ids for draft in engine.bundle.manifest.drafts]
-                alone = nested_drafter(
-                    context.drafts[:1], masked_ids[:1], engine._vocab_size, [DraftCalibration(COSTS, 0.9)]
-                )
-                assert alone is not None
-                context.drafters["model"] = alone
+                context.drafters["model"] = ModelDrafter(context.drafts[0], engine._vocab_size)
             draft, passes = engine._context.drafts[0], []
             with monkeypatch.context() as patch:
                 forward = draft.forward

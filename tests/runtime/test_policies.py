@@ -17,6 +17,9 @@ from pilotfish.runtime.controller import Plan
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.rounds import Round
+from pilotfish.runtime.tokenizer import REPLACEMENT, Tokenizer
+from pilotfish.runtime.vocabulary import Vocabulary
+from support.tiny_models import renumbered_bundle
 
 PROMPTS = ("the pilot fish swims ahead", "1 2 3 1 2 3 1 2", "鮫の前を泳ぐ", "the pilot fish swims", "🦈")
 SAMPLINGS = (
@@ -28,10 +31,25 @@ SAMPLINGS = (
 )
 
 
-class Shadow:
-    """The tokens that a decoder was fed and has not rolled back, kept beside its cache."""
+class Texts:
+    """The texts of token ids, without bytes that are no characters, which a draft with ids of its own cannot read."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._vocabulary = Vocabulary.of(tokenizer)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        data = b"".join(map(self._vocabulary.bytes_of, token_ids))
+        return data.decode(errors="replace").replace(REPLACEMENT, "")
+
+
+class Shadow:
+    """The tokens that a decoder was fed and has not rolled back, kept beside its cache.
+
+    `vocabulary` is there if they are of a vocabulary of its own.
+    """
+
+    def __init__(self, decoder: Decoder, vocabulary: Texts | None) -> None:
+        self.vocabulary = vocabulary
         self._forward, self._decoder = decoder.forward, decoder
         self._token_ids: list[int] = []
         decoder.forward = self.forward
@@ -56,6 +74,7 @@ class Capricious:
         self.reseed(0)
         self._context = engine._context
         self._shadows = shadows
+        self._target = Texts(engine.tokenizer)
 
     def reseed(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -78,21 +97,35 @@ class Capricious:
     def assert_invariant(self) -> None:
         committed = self._context.committed
         for shadow in self._shadows:
-            assert len(shadow.token_ids) <= len(committed) - 1
-            assert shadow.token_ids == committed[: len(shadow.token_ids)]
+            if shadow.vocabulary is None:
+                assert len(shadow.token_ids) <= len(committed) - 1
+                assert shadow.token_ids == committed[: len(shadow.token_ids)]
+            else:
+                assert self._target.text(committed[:-1]).startswith(shadow.vocabulary.text(shadow.token_ids))
+
+
+@pytest.fixture(scope="module", params=["the target's ids", "a tokenizer of its own"])
+def path(request: pytest.FixtureRequest, bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundles whose drafts have these."""
+    if request.param == "the target's ids":
+        return bundle_path
+    return renumbered_bundle(tmp_path_factory.mktemp("renumbered"), draft_noise=0.1)
 
 
 @pytest.fixture(scope="module")
-def plain_engine(bundle_path: Path) -> Iterator[Engine]:
-    with pilotfish.load(bundle_path, context_length=128) as loaded:
+def plain_engine(path: Path) -> Iterator[Engine]:
+    with pilotfish.load(path, context_length=128) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="module")
-def capricious_engine(bundle_path: Path) -> Iterator[Engine]:
+def capricious_engine(path: Path) -> Iterator[Engine]:
     """An engine that takes a `Capricious` for its controller, and keeps its caches from one example to the next."""
-    with pilotfish.load(bundle_path, context_length=128, remembers=True) as loaded:
-        shadows = [Shadow(decoder) for decoder in loaded._context.decoders.values()]
+    with pilotfish.load(path, context_length=128, remembers=True) as loaded:
+        own = loaded.bundle.manifest.draft_tokenizer
+        vocabularies = {"draft": Texts(Tokenizer(loaded.bundle, own))} if own else {}
+        decoders = loaded._context.decoders
+        shadows = [Shadow(decoder, vocabularies.get(role)) for role, decoder in decoders.items()]
         loaded._controller = Capricious(loaded, shadows)
         yield loaded
 
@@ -148,12 +181,13 @@ def test_the_policy_was_asked_and_had_its_way(capricious_engine: Engine):
     """Otherwise the tests above say nothing: each drafter must have drafted, and some of it must have stood."""
     policy = capricious_engine._controller
     policy.played.clear()
-    num_accepted: Counter[str] = Counter()
+    num_accepted, num_drafted = Counter[str](), 0
     for seed, prompt in enumerate(PROMPTS * 4):
         policy.reseed(seed)
         generated(capricious_engine, prompt, max_tokens=60)
         for name, stats in capricious_engine.stats.drafters.items():
             num_accepted[name] += stats.num_accepted
-        assert capricious_engine.stats.num_accepted < capricious_engine.stats.num_drafted
+        num_drafted += capricious_engine.stats.num_drafted
+    assert sum(num_accepted.values()) < num_drafted
     assert min(policy.played[name] for name in ("", "model", "suffix", "lookup")) > 10
     assert min(num_accepted[name] for name in ("model", "suffix", "lookup")) > 10

@@ -17,6 +17,7 @@ from pilotfish.export.rope import Rope
 from pilotfish.export.sources import BuiltSource
 from pilotfish.export.tokenizer_files import TokenizerFiles
 from pilotfish.export.trimmed import Trimmed
+from support.vocabularies import with_other_ids
 
 TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{% endfor %}"
@@ -102,20 +103,45 @@ def tiny_checkpoint(config: DecoderConfig = CONFIG, weights: dict | None = None,
     return Checkpoint(Path("tiny"), config, tiny_tokenizer(), tensors)
 
 
+def readable(weights: dict) -> dict:
+    """The same weights, but for tokens that are no text of their own or end it: what is generated is then text."""
+    tokenizer = Tokenizer.from_str(tiny_tokenizer().tokenizer_json)
+    embedding = weights["embedding", -1, "weight"].copy()
+    texts = [tokenizer.decode([token_id]) for token_id in range(len(embedding))]
+    embedding[[not text.isprintable() or not text.isascii() or not text for text in texts]] *= 0.05
+    return weights | {("embedding", -1, "weight"): embedding}
+
+
+def renumbered_bundle(folder: Path, *, draft_noise: float = 0.0) -> Path:
+    """A bundle whose draft is its target, with some noise, and has a tokenizer of its own: the same, reordered."""
+    weights = readable(tiny_weights(CONFIG))
+    target = tiny_checkpoint(CONFIG, weights)
+    files, old_ids = with_other_ids(target.tokenizer)
+    draft_weights = perturbed(weights, draft_noise) if draft_noise else dict(weights)
+    embedding = draft_weights["embedding", -1, "weight"].copy()
+    embedding[: len(old_ids)] = embedding[old_ids]
+    draft = tiny_checkpoint(CONFIG, draft_weights | {("embedding", -1, "weight"): embedding})
+    draft.tokenizer = files
+    sources = (BuiltSource(checkpoint, parse_recipe("fp32")) for checkpoint in (target, draft))
+    return write_bundle(*sources, folder / "bundle", verify=False)
+
+
 def tiny_bundle(
     folder: Path, recipe: str = "fp32", *, draft_noise: float | None = 0.15, config: DecoderConfig = CONFIG,
-    verify: bool = False, head_ids: Sequence[int] | None = None, lower_noises: Sequence[float] = (),
+    verify: bool = False, head_ids: Sequence[int] | None = None, draft_tokenizer: TokenizerFiles | None = None,
+    lower_noises: Sequence[float] = (),
 ) -> Path:  # fmt: skip
     """A bundle whose draft is its target with some noise, or without a draft if `draft_noise` is None.
 
-    The draft's head is trimmed to `head_ids`, unless that is None. `lower_noises` add drafts of the draft, the target
-    with more or less noise.
+    The draft's head is trimmed to `head_ids`, unless that is None. It has the target's tokenizer or `draft_tokenizer`.
+    `lower_noises` add drafts of the draft, the target with more or less noise.
     """
     weights = tiny_weights(config)
     target = BuiltSource(tiny_checkpoint(config, weights), parse_recipe(recipe))
     draft = None
     if draft_noise is not None:
         draft = replace(target, checkpoint=tiny_checkpoint(config, perturbed(weights, draft_noise)))
+        draft.checkpoint.tokenizer = draft_tokenizer or draft.checkpoint.tokenizer
         if head_ids is not None:
             draft = Trimmed(draft, np.array(sorted(head_ids), np.int64))
     lower = [
