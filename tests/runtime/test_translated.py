@@ -232,7 +232,7 @@ def test_the_draft_has_ids_of_its_own_and_is_asked(translating: Engine):
     stats = translating.stats
     assert set(stats.drafters) <= {"model"}
     assert stats.draft_s > 0
-    assert 0 <= translating.calibration.agreement <= 1
+    assert 0 <= translating.calibration.drafts[0].agreement <= 1
 
 
 def test_saved_caches_are_the_targets_and_the_draft_reads_again(translating: Engine, tmp_path: Path):
