@@ -1,4 +1,4 @@
-"""Measures what a draft with a tokenizer of its own brings to a target: acceptance, speed and host time, by kind of prompt.
+"""Measures what a draft with a tokenizer of its own brings: acceptance, speed and host time, by kind of prompt.
 
 Usage: python benchmarks/other_tokenizer.py BUNDLE [--max-tokens 64] [-k 4] [--prompts-of-a-kind 2]
 
@@ -19,7 +19,7 @@ from pilotfish.runtime.text_table import text_table
 
 ARMS = ("off", "model", "auto")
 HEADINGS = (
-    "prompts", ">accepted", ">tokens per round", ">draft, ms a round", ">host, ms a round", ">speed-up", ">auto", ">equal",
+    "prompts", ">accepted", ">tokens per round", ">draft, ms a round", ">host, ms a round", ">model", ">auto", ">equal",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from pilotfish.export.sizes import GRAPH_BYTES
 from pilotfish.export.sources import BuiltSource
 from pilotfish.runtime.bundle import ParityReport, load_bundle
 from pilotfish.runtime.errors import DeviceError, OptionError, PairingError, ParityError, StorageError
-from support.tiny_models import CONFIG, perturbed, tiny_bundle, tiny_checkpoint, tiny_weights
+from support.tiny_models import CONFIG, perturbed, tiny_bundle, tiny_checkpoint, tiny_tokenizer, tiny_weights
 
 FP32 = parse_recipe("fp32")
 
@@ -48,10 +48,29 @@ def test_progress_reaches_the_whole(tmp_path: Path):
         assert steps[-1][0] == steps[-1][1] > 0
 
 
-def test_a_pair_of_unrelated_vocabularies_is_refused_and_nothing_written(tmp_path: Path):
+def test_a_draft_of_another_vocabulary_keeps_its_tokenizer(tmp_path: Path):
     draft = BuiltSource(renamed_tokens(tiny_checkpoint(), 40), FP32)
-    with pytest.raises(PairingError, match=r"id \d+ is .* in the target and .* in the draft"):
-        write_bundle(BuiltSource(tiny_checkpoint(), FP32), draft, tmp_path / "bundle")
+    path = write_bundle(BuiltSource(tiny_checkpoint(), FP32), draft, tmp_path / "bundle", genai=True)
+    manifest = load_bundle(path).manifest
+    own = manifest.draft_tokenizer
+    assert (own.file, own.chat_template, manifest.masked_draft_ids) == ("draft/tokenizer.json", None, ())
+    assert own.num_tokens == manifest.tokenizer.num_tokens
+    assert (path / own.file).read_text(encoding="utf-8") == draft.tokenizer.tokenizer_json
+    assert (path / manifest.tokenizer.file).read_text(encoding="utf-8") == tiny_tokenizer().tokenizer_json
+    assert own.file in manifest.files
+    # The weights are equal, but not the tokens of the sample.
+    assert manifest.draft.parity.perplexity != pytest.approx(manifest.target.parity.perplexity, rel=0.01)
+    assert json.loads((path / "pilotfish.json").read_text())["format"] == 2
+    assert (path / "target/genai.onnx").exists()
+    assert not (path / "draft/genai.onnx").exists()  # genai knows one tokenizer only
+
+
+def test_a_draft_without_text_of_its_own_is_refused_and_nothing_written(tmp_path: Path):
+    checkpoint = renamed_tokens(tiny_checkpoint(), 40)
+    tokenizer = json.loads(checkpoint.tokenizer.tokenizer_json) | {"decoder": None}
+    checkpoint.tokenizer = replace(checkpoint.tokenizer, tokenizer_json=json.dumps(tokenizer))
+    with pytest.raises(PairingError, match="have no text of their own"):
+        write_bundle(BuiltSource(tiny_checkpoint(), FP32), BuiltSource(checkpoint, FP32), tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 

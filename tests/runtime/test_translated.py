@@ -18,7 +18,7 @@ from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.sampling import Sampler
 from pilotfish.runtime.vocabulary import Vocabulary
 from support.tiny_models import renumbered_bundle, tiny_bundle, tiny_tokenizer
-from support.vocabularies import KINDS, TEXT, byte_level, sentencepiece
+from support.vocabularies import KINDS, TEXT, byte_level
 
 SAMPLER, RNG = Sampler(SamplingParams()), np.random.default_rng(0)
 FILES = {"tiny": tiny_tokenizer(), **{name: make() for name, make in KINDS.items()}}
@@ -96,7 +96,7 @@ def test_what_is_proposed_is_what_was_written_and_what_is_kept_was_committed(
         num_accepted = num_accepted if stands else 0
         length += num_accepted + 1
         drafter.rollback(length - 1)
-        if not draft_kind == "byte-level":  # whose normalizer changes what it reads
+        if draft_kind != "byte-level":  # whose normalizer changes what it reads
             assert holds_a_prefix(drafter, writer, draft, bytes_of(target, committed_ids[: length - 1]))
 
 
