@@ -19,7 +19,7 @@ from pilotfish.runtime.text_table import text_table
 
 ARMS = ("off", "model", "auto")
 HEADINGS = (
-    "prompts", ">accepted", ">tokens per round", ">draft, ms a round", ">host, ms a round", ">speed-up", ">auto",
+    "prompts", ">accepted", ">tokens per round", ">draft, ms a round", ">host, ms a round", ">model", ">auto",
     ">equal",
 )  # fmt: skip
 

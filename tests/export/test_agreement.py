@@ -12,7 +12,8 @@ from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.cli import run
 from pilotfish.runtime.errors import OptionError
 from support.checkpoint_files import write_gguf
-from support.tiny_models import tiny_bundle
+from support.tiny_models import renumbered_bundle, tiny_bundle
+from support.vocabularies import byte_level
 
 HEAD_IDS = np.random.default_rng(8).choice(300, 150, replace=False).tolist()
 
@@ -50,6 +51,16 @@ def test_nothing_is_measured_that_was_not_to_be_verified(tmp_path: Path, lookup_
     assert len(report(load_bundle(lookup_bundle_path))) == 1
     with pytest.raises(OptionError, match="has no draft"):
         measure_agreement(load_bundle(lookup_bundle_path))
+
+
+def test_a_draft_of_another_tokenizer_is_measured_too_and_its_tokenizer_told_of(tmp_path: Path):
+    twin = renumbered_bundle(tmp_path / "twin", verify=True)
+    other = tiny_bundle(tmp_path / "other", draft_noise=1.0, draft_tokenizer=byte_level(), verify=True)
+    accepted = {path: measure_agreement(load_bundle(path)).accepted for path in (twin, other)}
+    assert accepted[twin] > 2 * accepted[other] >= 0
+    *_, told, agreement = report(load_bundle(twin))
+    assert told == "different tokenizer: drafts pass as text; 100% of the draft's tokens map one to one"
+    assert agreement == str(Agreement(accepted[twin]))
 
 
 def test_an_export_ends_with_the_agreement(tmp_path: Path, capsys: pytest.CaptureFixture):

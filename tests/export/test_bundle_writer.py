@@ -19,9 +19,10 @@ from pilotfish.export.graph import build_decoder
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sizes import GRAPH_BYTES
 from pilotfish.export.sources import BuiltSource
+from pilotfish.runtime import GenerationOptions, load
 from pilotfish.runtime.bundle import ParityReport, load_bundle
 from pilotfish.runtime.errors import DeviceError, OptionError, PairingError, ParityError, StorageError
-from support.tiny_models import CONFIG, perturbed, tiny_bundle, tiny_checkpoint, tiny_weights
+from support.tiny_models import CONFIG, perturbed, tiny_bundle, tiny_checkpoint, tiny_tokenizer, tiny_weights
 
 FP32 = parse_recipe("fp32")
 
@@ -48,10 +49,29 @@ def test_progress_reaches_the_whole(tmp_path: Path):
         assert steps[-1][0] == steps[-1][1] > 0
 
 
-def test_a_pair_of_unrelated_vocabularies_is_refused_and_nothing_written(tmp_path: Path):
+def test_a_draft_of_another_vocabulary_keeps_its_tokenizer(tmp_path: Path):
     draft = BuiltSource(renamed_tokens(tiny_checkpoint(), 40), FP32)
-    with pytest.raises(PairingError, match=r"id \d+ is .* in the target and .* in the draft"):
-        write_bundle(BuiltSource(tiny_checkpoint(), FP32), draft, tmp_path / "bundle")
+    path = write_bundle(BuiltSource(tiny_checkpoint(), FP32), draft, tmp_path / "bundle", genai=True)
+    manifest = load_bundle(path).manifest
+    own = manifest.draft_tokenizer
+    assert (own.file, own.chat_template, manifest.draft.masked_ids) == ("draft/tokenizer.json", None, ())
+    assert own.num_tokens == manifest.tokenizer.num_tokens
+    assert (path / own.file).read_text(encoding="utf-8") == draft.tokenizer.tokenizer_json
+    assert (path / manifest.tokenizer.file).read_text(encoding="utf-8") == tiny_tokenizer().tokenizer_json
+    assert own.file in manifest.files
+    # The weights are equal, but not the tokens of the sample.
+    assert manifest.draft.parity.perplexity != pytest.approx(manifest.target.parity.perplexity, rel=0.01)
+    assert json.loads((path / "pilotfish.json").read_text())["format"] == 2
+    assert (path / "target/genai.onnx").exists()
+    assert not (path / "draft/genai.onnx").exists()  # genai knows one tokenizer only
+
+
+def test_a_draft_without_text_of_its_own_is_refused_and_nothing_written(tmp_path: Path):
+    checkpoint = renamed_tokens(tiny_checkpoint(), 40)
+    tokenizer = json.loads(checkpoint.tokenizer.tokenizer_json) | {"decoder": None}
+    checkpoint.tokenizer = replace(checkpoint.tokenizer, tokenizer_json=json.dumps(tokenizer))
+    with pytest.raises(PairingError, match="have no text of their own"):
+        write_bundle(BuiltSource(tiny_checkpoint(), FP32), BuiltSource(checkpoint, FP32), tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -181,3 +201,25 @@ def test_the_room_that_is_asked_for_holds_what_is_written(recipe: str, tmp_path:
     bundle = write_bundle(source, None, tmp_path / "bundle", verify=False)
     written = sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
     assert written <= asked[0] <= written + GRAPH_BYTES
+
+
+def test_drafts_of_a_draft_share_its_tokenizer(tmp_path: Path):
+    target, renamed = BuiltSource(tiny_checkpoint(), FP32), BuiltSource(renamed_tokens(tiny_checkpoint(), 40), FP32)
+    path = write_bundle(target, renamed, tmp_path / "bundle", lower_drafts=[renamed], verify=False)
+    manifest = load_bundle(path).manifest
+    assert [manifest.tokenizer_of(draft) for draft in manifest.drafts] == [manifest.draft_tokenizer] * 2
+    assert manifest.tokenizer_of(manifest.target) == manifest.tokenizer != manifest.draft_tokenizer
+    with load(path) as engine:
+        assert len(engine.calibration.drafts) == 2
+        written, plain = (
+            [
+                token
+                for chunk in engine.generate("the pilot", GenerationOptions(24, draft=draft))
+                for token in chunk.token_ids
+            ]
+            for draft in ("model", "off")
+        )
+        assert written == plain
+    with pytest.raises(PairingError, match="a draft of a draft must share its vocabulary, and draft and target do not"):
+        write_bundle(target, target, tmp_path / "mixed", lower_drafts=[renamed], verify=False)
+    assert not (tmp_path / "mixed").exists()

@@ -1,4 +1,4 @@
-"""Which pairs of vocabularies are accepted, which ids are masked, and how a refusal reads."""
+"""Which pairs of vocabularies pass ids and which are masked, which pass text, and how that reads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from tokenizers import Tokenizer, models
 from pilotfish.export.pairing import (
     DifferingToken,
     VocabularyMatch,
-    check_pair,
     compare_vocabularies,
+    difference,
+    pair_tokenizers,
     texts_by_id,
     vocabulary_of,
 )
 from pilotfish.runtime.errors import CheckpointError, PairingError
+from support.vocabularies import characters
 
 Vocabulary = list[str | None]
 
@@ -52,7 +54,8 @@ def test_padding_tails_of_different_width_do_not_count() -> None:
     texts = vocabulary(1000)
     target = [*texts, *(f"[PAD{i}]" for i in range(1000, 1100))]
     draft: Vocabulary = [*texts, *([None] * 300)]
-    match = check_pair(target, draft)
+    match = compare_vocabularies(target, draft)
+    assert match.is_accepted
     assert (match.num_shared, match.num_target, match.num_draft) == (1000, 1100, 1300)
     assert match.masked_ids == ()
 
@@ -62,9 +65,9 @@ def test_padding_tails_of_different_width_do_not_count() -> None:
     [None, "", "[PAD7]", "<pad_7>", "[unused7]", "<unused7>", "<|unused_7|>", "<|reserved_special_token_7|>"],
 )
 def test_a_placeholder_is_no_token(placeholder: str | None) -> None:
-    match = check_pair(["a", placeholder], ["a", "<think>"])
+    match = compare_vocabularies(["a", placeholder], ["a", "<think>"])
     assert (match.differing, match.only_draft, match.masked_ids) == ((), (1,), (1,))
-    assert check_pair(["a", "<think>"], ["a", placeholder]).masked_ids == ()
+    assert compare_vocabularies(["a", "<think>"], ["a", placeholder]).masked_ids == ()
 
 
 @pytest.mark.parametrize("text", ["PAD7", "[7]", "<pad>", "[PAD7", "unused"])
@@ -73,32 +76,49 @@ def test_a_text_that_resembles_a_placeholder_is_a_token(text: str) -> None:
 
 
 def test_a_space_and_its_mark_are_the_same_text() -> None:
-    assert check_pair(["a", "▁▁"], ["a", "  "]).num_shared == 2
+    assert compare_vocabularies(["a", "▁▁"], ["a", "  "]).num_shared == 2
 
 
 @pytest.mark.parametrize(("width", "num_differing"), [(999, 0), (1000, 1), (40_000, 40), (64_000, 64), (200_000, 64)])
 def test_a_few_differing_ids_are_masked(width: int, num_differing: int) -> None:
     texts = vocabulary(width)
-    match = check_pair(texts, renamed(texts, num_differing))
+    match = compare_vocabularies(texts, renamed(texts, num_differing))
+    assert match.is_accepted
     assert match.masked_ids == tuple(range(num_differing))
-    with pytest.raises(PairingError, match=rf"{num_differing + 1} of {width} token ids differ"):
-        check_pair(texts, renamed(texts, num_differing + 1))
+    assert not compare_vocabularies(texts, renamed(texts, num_differing + 1)).is_accepted
 
 
-def test_a_refusal_names_five_ids_with_both_texts_and_a_remedy() -> None:
-    with pytest.raises(PairingError) as raised:
-        check_pair(vocabulary(50), renamed(vocabulary(60), 20))
-    message = str(raised.value)
-    assert "20 of 50 token ids differ" in message
-    assert "id 4 is 't4' in the target and 'other4' in the draft" in message
-    assert "id 5 is" not in message
-    assert "choose a draft of the target's own family" in message
+def test_a_difference_is_told_with_five_ids_and_both_texts() -> None:
+    told = difference(compare_vocabularies(vocabulary(50), renamed(vocabulary(60), 20)))
+    assert "20 of 50 token ids differ" in told
+    assert "id 4 is 't4' in the target and 'other4' in the draft" in told
+    assert "id 5 is" not in told
 
 
 @pytest.mark.parametrize(("target", "draft"), [([], []), (["a"], []), (["a", None], ["[PAD0]", "b"])])
-def test_nothing_in_common_is_refused(target: Vocabulary, draft: Vocabulary) -> None:
-    with pytest.raises(PairingError, match="no token id in common"):
-        check_pair(target, draft)
+def test_nothing_in_common_is_not_accepted(target: Vocabulary, draft: Vocabulary) -> None:
+    match = compare_vocabularies(target, draft)
+    assert not match.is_accepted
+    assert "no token id in common" in difference(match)
+
+
+def test_vocabularies_that_share_their_ids_pass_ids() -> None:
+    pairing = pair_tokenizers(characters("a b c"), characters("a b c"))
+    assert (pairing.passes_text, pairing.masked_ids) == (False, ())
+    assert str(pairing) == "3 token ids shared"
+
+
+def test_others_pass_text_and_mask_nothing() -> None:
+    pairing = pair_tokenizers(characters("a b c d"), characters("b a c ab d"))
+    assert (pairing.passes_text, pairing.share_in_common, pairing.masked_ids) == (True, 0.8, ())
+    assert str(pairing) == "different tokenizer: drafts pass as text; 80% of the draft's tokens map one to one"
+
+
+@pytest.mark.parametrize("empty", ["target", "draft"])
+def test_a_side_without_tokens_is_refused(empty: str) -> None:
+    sides = {"target": characters("a"), "draft": characters("b")} | {empty: characters("")}
+    with pytest.raises(PairingError, match=f"the {empty} has no tokens; choose"):
+        pair_tokenizers(sides["target"], sides["draft"])
 
 
 def test_texts_by_id_keep_holes() -> None:

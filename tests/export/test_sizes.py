@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,18 +172,26 @@ def test_an_export_without_room_ends_before_it_begins(tmp_path: Path, capsys, mo
     assert not (tmp_path / "new").exists()
 
 
-def test_a_dry_run_refuses_the_pairs_that_an_export_refuses(tmp_path: Path, capsys: pytest.CaptureFixture):
-    source = str(write_gguf(tmp_path / "tiny.gguf"))
+def test_a_dry_run_tells_of_another_tokenizer_and_refuses_one_without_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    arguments = ["export", "--target", str(write_gguf(tmp_path / "tiny.gguf")), "--dry-run"]
     other = write_folder(tmp_path / "other")
-    text = (other / "tokenizer.json").read_text(encoding="utf-8")
-    (other / "tokenizer.json").write_text(with_other_texts(text, 40), encoding="utf-8")
-    assert run(["export", "--target", source, "--draft", str(other), "--dry-run"]) == 2
-    assert re.search(r"id \d+ is .* in the target and .* in the draft", capsys.readouterr().err)
+    path = other / "tokenizer.json"
+    text = with_other_texts(path.read_text(encoding="utf-8"), 40)
+    path.write_text(text, encoding="utf-8")
+    assert run([*arguments, "--draft", str(other)]) == 0
+    assert "different tokenizer: drafts pass as text; 87% of the draft's tokens" in capsys.readouterr().out
+    path.write_text(json.dumps(json.loads(text) | {"decoder": None}), encoding="utf-8")
+    assert run([*arguments, "--draft", str(other)]) == 2
+    assert "have no text of their own" in capsys.readouterr().err
+    assert run(arguments) == 0
+    assert "different tokenizer" not in capsys.readouterr().out
 
 
 @pytest.mark.real_model
 def test_the_default_pair_takes_what_the_catalog_says(smollm2: Path):
     pair = load_catalog().default_pair
-    size = ExportSize(ModelSize(outline_of_path(smollm2), parse_recipe(pair.target_recipe)), None)
+    size = ExportSize(ModelSize(outline_of_path(smollm2), parse_recipe(pair.target_recipe)))
     assert size.disk_bytes == pytest.approx(pair.bundle_bytes, rel=0.01)
     assert size.memory_bytes(size.context_length(None)) == pytest.approx(pair.memory_bytes, rel=0.01)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pilotfish.runtime.bundle import load_bundle, manifest_to_json
+from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.errors import BundleError
 
 
@@ -27,6 +29,36 @@ def test_a_manifest_survives_a_round_trip(bundle_path: Path):
     assert json.loads(manifest_to_json(manifest)) == json.loads((bundle_path / "pilotfish.json").read_text())
     assert manifest.draft is not None
     assert manifest.target.cache_bytes_per_token == 2 * 2 * 2 * 16 * 4
+
+
+def test_only_a_draft_with_a_tokenizer_of_its_own_needs_the_later_format(bundle_path: Path, copy: Path):
+    assert json.loads((bundle_path / "pilotfish.json").read_text())["format"] == 1
+    manifest = load_bundle(copy).manifest
+    assert manifest.tokenizer_of(manifest.draft) is manifest.tokenizer_of(manifest.target) is manifest.tokenizer
+    own = replace(manifest, draft_tokenizer=replace(manifest.tokenizer, end_token_ids=(7,)))
+    (copy / "pilotfish.json").write_text(manifest_to_json(own))
+    assert json.loads((copy / "pilotfish.json").read_text())["format"] == 2
+    manifest = load_bundle(copy).manifest
+    assert manifest.tokenizer_of(manifest.draft).end_token_ids == (7,)
+    assert manifest.tokenizer_of(manifest.target).end_token_ids == (1,)
+
+
+@pytest.mark.parametrize("changes", [{"draft": None}, {"masked_draft_ids": [3]}])
+def test_a_tokenizer_of_a_draft_needs_one_with_ids_of_its_own(copy: Path, changes: dict):
+    tokenizer = json.loads((copy / "pilotfish.json").read_text())["tokenizer"]
+    edit(copy, format=2, draft_tokenizer=tokenizer, **changes)
+    with pytest.raises(BundleError, match="draft_tokenizer belongs to a draft that has ids of its own"):
+        load_bundle(copy)
+
+
+def test_a_tokenizer_of_a_draft_that_is_none_is_refused(copy: Path):
+    tokenizer = json.loads((copy / "pilotfish.json").read_text())["tokenizer"]
+    edit(copy, format=2, draft_tokenizer=tokenizer | {"file": "draft/tokenizer.json"})
+    own = json.loads((copy / "tokenizer.json").read_text())
+    for text, reason in (("{}", "is not a tokenizer"), (json.dumps(own | {"decoder": None}), "of its own, and tokens")):
+        (copy / "draft/tokenizer.json").write_text(text)
+        with pytest.raises(BundleError, match=reason):
+            Engine(load_bundle(copy))
 
 
 def test_every_file_is_listed_with_its_size(bundle_path: Path):

@@ -129,6 +129,20 @@ def test_a_long_prompt_is_read_by_the_draft_only_if_the_answer_can_pay_for_it():
     assert lengths[400] > 50
 
 
+def test_a_draft_that_writes_what_is_of_no_use_is_left_like_one_that_is_rejected():
+    world = World(0.9, 0.04)
+    world.play = lambda plan, start: Round((start,), 0, 0, None, None, None, (), (), "")
+    observe, plans = world.controller.observe, []
+    for plan in world.generate(300):
+        plans.append(plan)
+        world.controller.observe = lambda plan, round_, target_s, draft_s, host_s: observe(
+            plan, round_, target_s, 0.08 if plan.arm == "model" else 0.0, host_s
+        )
+    assert plans[0].arm == "model"
+    assert sum(plan.arm == "model" for plan in plans[20:]) < 10
+    assert world.controller.speculation.startswith("off: the draft costs")
+
+
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_it_never_drafts_more_than_it_may(most: int):
     assert {plan.num_draft_tokens <= most for plan in World(0.9, 0.01).generate(200, most)} == {True}

@@ -112,7 +112,7 @@ def readable(weights: dict) -> dict:
     return weights | {("embedding", -1, "weight"): embedding}
 
 
-def renumbered_bundle(folder: Path, *, draft_noise: float = 0.0) -> Path:
+def renumbered_bundle(folder: Path, *, draft_noise: float = 0.0, verify: bool = False) -> Path:
     """A bundle whose draft is its target, with some noise, and has a tokenizer of its own: the same, reordered."""
     weights = readable(tiny_weights(CONFIG))
     target = tiny_checkpoint(CONFIG, weights)
@@ -123,7 +123,7 @@ def renumbered_bundle(folder: Path, *, draft_noise: float = 0.0) -> Path:
     draft = tiny_checkpoint(CONFIG, draft_weights | {("embedding", -1, "weight"): embedding})
     draft.tokenizer = files
     sources = (BuiltSource(checkpoint, parse_recipe("fp32")) for checkpoint in (target, draft))
-    return write_bundle(*sources, folder / "bundle", verify=False)
+    return write_bundle(*sources, folder / "bundle", verify=verify)
 
 
 def tiny_bundle(
