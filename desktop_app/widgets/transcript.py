@@ -145,9 +145,10 @@ class Transcript(QWidget):
     def _set_look(self, look: Look) -> None:
         if look == self._look:
             return
+        scale = look.em / self._look.em
         self._look = look
         self._edits = {row.message.id: row.editor.text for row in self.list.rows if row.editor is not None}
-        self.list.discard_rows()
+        self.list.discard_rows(scale)
         self._dress()
         for _ in range(FIRST_FRAMES):
             if not self.list.advance():

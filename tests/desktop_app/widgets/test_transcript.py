@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,19 +18,15 @@ from pilotfish.desktop_app.widgets.message_row import MessageRow
 from pilotfish.desktop_app.widgets.theme import apply_theme
 from pilotfish.desktop_app.widgets.transcript import Transcript
 from support.nasty_markdown import NASTY
-from support.shown import chat_of, draw_all, with_text
+from support.shown import chat_of, draw_all, open_transcript, with_text
 
 REPLY = "First *paragraph* here.\n\n1. one\n2. two\n\n```python\nx = 1\n\ny = 2\n```\n\nLast [link](https://example.org/a%20b?q=1)."
 STATS = ReplyStats("Tiny 1B", 212, 34.25, 0.412, 0.714, 1.82, "on: model in 40 rounds", "end", 2)
 
 
 @pytest.fixture
-def transcript(qtbot) -> Transcript:
-    made = Transcript()
-    qtbot.addWidget(made)
-    made.resize(800, 600)
-    made.show()
-    return made
+def transcript(qapp) -> Iterator[Transcript]:
+    yield from open_transcript()
 
 
 def shown(transcript: Transcript, *texts: str, **last) -> list[MessageRow]:
