@@ -61,6 +61,7 @@ class Transcript(QWidget):
     def show_conversation(self, conversation: Conversation) -> None:
         """Shows the path of a chat: another one from its end, the same one where it was."""
         before, self._conversation = self._conversation, conversation
+        self._changed_ids.clear()
         is_other = before is None or before.id != conversation.id
         if is_other:
             self.list.set_messages((), self._look.em)
