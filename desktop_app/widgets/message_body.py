@@ -69,7 +69,8 @@ class MessageBody(QWidget):
     @property
     def is_behind(self) -> bool:
         """Whether something is yet to be rendered."""
-        return len(self._read) < len(self._source) or self._num_settled < len(self._split.blocks)
+        num_wanted = max(len(self._split.blocks), len(self._shown))
+        return len(self._read) < len(self._source) or self._num_settled < num_wanted
 
     def set_source(self, text: str, spans: Iterable[Span] = ()) -> None:
         """Takes the text, which in most cases goes on from the one before, and who wrote it."""
