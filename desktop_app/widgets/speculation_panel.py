@@ -1,0 +1,153 @@
+"""One line that says whether speculation is on and what it brings; opened, it shows who drafts and how it goes."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
+
+from pilotfish.desktop_app.protocol import BundleFacts, Piece
+from pilotfish.desktop_app.speculation_history import SpeculationHistory
+from pilotfish.desktop_app.speculation_words import baseline_tokens_per_s, details, line
+from pilotfish.desktop_app.themes import LIGHT, Colours
+from pilotfish.desktop_app.widgets.icons import icon
+from pilotfish.desktop_app.widgets.speculation_plot import SpeculationPlot
+from pilotfish.desktop_app.widgets.switch import Switch
+
+REFRESH_MS = 200  # a line that changes faster cannot be read
+
+
+class SpeculationPanel(QFrame):
+    """`switched` tells where the user put the switch, `opened` whether the details are shown."""
+
+    switched = Signal(bool)
+    opened = Signal(bool)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("speculation")
+        self._colours = LIGHT
+        self._facts: BundleFacts | None = None
+        self._history = SpeculationHistory()
+        self._icon = QLabel(self)
+        self._line = QLabel(self, textFormat=Qt.TextFormat.PlainText, wordWrap=True)
+        self.switch = Switch(self)
+        self.expand = QToolButton(self, checkable=True, autoRaise=True)
+        self._details = QFrame(self, visible=False)
+        self._rows = QGridLayout()
+        self._plot = SpeculationPlot(self._details)
+        self._pause = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._name_controls()
+        self._lay_out()
+        self.switch.setChecked(True)
+        self.switch.toggled.connect(self._switch)
+        self.expand.toggled.connect(self._open)
+        self._pause.timeout.connect(self._refresh)
+        self._refresh()
+
+    @property
+    def line(self) -> str:
+        """What the line says."""
+        return self._line.text()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Where the user put the switch."""
+        return self.switch.isChecked()
+
+    def set_wanted(self, is_wanted: bool) -> None:
+        """Puts the switch where the settings say it is."""
+        self.switch.setChecked(is_wanted)
+
+    def set_facts(self, facts: BundleFacts | None) -> None:
+        """Another bundle is loaded, or none."""
+        self._facts, self._history = facts, SpeculationHistory()
+        self._refresh()
+
+    def set_colours(self, colours: Colours) -> None:
+        """Another theme."""
+        self._colours = colours
+        self._plot.set_colours(colours)
+        self.switch.set_colours(colours)
+        self._refresh()
+
+    def begin(self) -> None:
+        """A reply begins; its figures take the place of those before."""
+        self._history = SpeculationHistory()
+        self._refresh()
+
+    def add(self, piece: Piece) -> None:
+        """A piece of the reply has come."""
+        self._history.add(piece, time.monotonic())
+        if not self._pause.isActive():
+            self._pause.start()
+
+    def _switch(self, is_wanted: bool) -> None:
+        self._refresh()
+        self.switched.emit(is_wanted)
+
+    def _open(self, is_open: bool) -> None:
+        self._details.setVisible(is_open)
+        self._refresh()
+        self.opened.emit(is_open)
+
+    def _refresh(self) -> None:
+        progress = self._history.progress
+        words = line(progress, self._facts, self.is_wanted, self.tr)
+        self._line.setText(self.tr("Speculation {state}").format(state=words))
+        is_on = self.is_wanted and progress is not None and progress.speculation.startswith("on")
+        self._icon.setPixmap(icon("speed", self._colours.good if is_on else self._colours.muted).pixmap(18, 18))
+        arrow, name = ("up", self.tr("Hide details")) if self.expand.isChecked() else ("down", self.tr("Show details"))
+        self.expand.setIcon(icon(arrow, self._colours.muted))
+        self.expand.setToolTip(self.tr("{name} of speculation (Ctrl+Shift+P)").format(name=name))
+        self.expand.setAccessibleName(self.tr("{name} of speculation").format(name=name))
+        if self.expand.isChecked():
+            self._show_details()
+
+    def _show_details(self) -> None:
+        progress, points = self._history.progress, self._history.points
+        rows = details(progress, self._facts, points[-1] if points else None, self.tr)
+        for number, (name, value) in enumerate(rows):
+            if self._rows.itemAtPosition(number, 0) is None:
+                self._rows.addWidget(QLabel(self._details), number, 0, Qt.AlignmentFlag.AlignTop)
+                self._rows.addWidget(QLabel(self._details, wordWrap=True), number, 1)
+            for column, text in enumerate((name, value)):
+                label = self._rows.itemAtPosition(number, column).widget()
+                label.setTextFormat(Qt.TextFormat.PlainText)
+                label.setProperty("role", "" if column else "muted")
+                label.setVisible(True)
+                label.setText(text)
+        for number in range(len(rows), self._rows.rowCount()):
+            for column in range(2):
+                if (item := self._rows.itemAtPosition(number, column)) is not None:
+                    item.widget().setVisible(False)
+        self._plot.show_points(points, baseline_tokens_per_s(progress) if progress else None)
+
+    def _name_controls(self) -> None:
+        self.switch.setAccessibleName(self.tr("Speculation"))
+        self.switch.setAccessibleDescription(self.tr("On, the measured speed decides when to draft; off, never"))
+        self.switch.setToolTip(self.tr("Speculation on (drafts when it pays) or off (Ctrl+Shift+D)"))
+        self.expand.setIconSize(QSize(16, 16))
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.addWidget(self._icon)
+        head.addWidget(self._line, 1)
+        head.addWidget(self.switch)
+        head.addWidget(self.expand)
+        self._rows.setHorizontalSpacing(16)
+        self._rows.setColumnStretch(1, 1)
+        body = QHBoxLayout(self._details)
+        body.setContentsMargins(0, 4, 0, 4)
+        body.setSpacing(24)
+        left = QVBoxLayout()
+        left.addLayout(self._rows)
+        left.addStretch(1)
+        body.addLayout(left, 1)
+        body.addWidget(self._plot, 1, Qt.AlignmentFlag.AlignTop)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 4, 8, 4)
+        column.setSpacing(4)
+        column.addLayout(head)
+        column.addWidget(self._details)
