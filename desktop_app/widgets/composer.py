@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from PySide6.QtCore import QSize, QTimer, Signal
 from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from pilotfish.desktop_app.attachments import pasted_attachment, read_attachment
-from pilotfish.desktop_app.conversation import Attachment, Message
+from pilotfish.desktop_app.conversation import Message
+from pilotfish.desktop_app.drafts import Draft
 from pilotfish.desktop_app.errors import AttachmentError
 from pilotfish.desktop_app.protocol import Counted
 from pilotfish.desktop_app.themes import LIGHT, Colours
@@ -21,14 +21,6 @@ from pilotfish.desktop_app.widgets.icons import icon
 
 COUNT_AFTER_MS = 300  # of quiet; counting a long chat on every key would keep the engine busy
 MOST_PASTED = 200_000  # characters that can be put into the field all the same
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A message that was not sent yet."""
-
-    text: str = ""
-    attachments: tuple[Attachment, ...] = ()
 
 
 class Composer(QFrame):
