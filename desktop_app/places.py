@@ -1,13 +1,22 @@
+<<<<<<< HEAD
 """Where the application keeps what it keeps: one folder, which `--data` moves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+=======
+"""Where the desktop application keeps what belongs to the user."""
+
+from __future__ import annotations
+
+import os
+>>>>>>> w-rooms
 from pathlib import Path
 
 import platformdirs
 
 
+<<<<<<< HEAD
 @dataclass(frozen=True, slots=True)
 class Places:
     """The files below `folder`; none of them need be there."""
@@ -48,3 +57,26 @@ class Places:
 def default_places() -> Places:
     """The platform's folder for data of this user."""
     return Places(platformdirs.user_data_path("pilotfish", appauthor=False))
+=======
+def data_dir() -> Path:
+    """`PILOTFISH_DATA`, else the platform's folder for data of the user. Not created."""
+    chosen = os.environ.get("PILOTFISH_DATA")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return platformdirs.user_data_path("pilotfish", appauthor=False)
+
+
+def settings_path() -> Path:
+    """The file of `settings.Settings`."""
+    return data_dir() / "settings.json"
+
+
+def chats_path() -> Path:
+    """The database of `store.Store`."""
+    return data_dir() / "chats.sqlite"
+
+
+def load_record_path() -> Path:
+    """The file of `load_record.LoadRecord`."""
+    return data_dir() / "loads.json"
+>>>>>>> w-rooms

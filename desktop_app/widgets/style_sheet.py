@@ -32,6 +32,9 @@ QLabel[role="muted"] { color: $muted; }
 QLabel[role="error"] { color: $error; }
 QLabel[role="warning"] { color: $warning; }
 QLabel[role="good"] { color: $good; }
+QLabel[role="keys"] {
+    background: $raised; border: 1px solid $border; border-radius: ${p4}px; padding: ${p2}px ${p6}px;
+}
 QFrame[role="card"] { background: $surface; border: 1px solid $border; border-radius: ${p8}px; }
 
 QPushButton, QToolButton {
@@ -60,7 +63,7 @@ QLineEdit, QPlainTextEdit, QTextEdit, QTextBrowser, QComboBox, QSpinBox, QDouble
     background: $surface; color: $text; border: 1px solid $border; border-radius: ${p6}px;
     padding: ${p4}px ${p8}px; selection-background-color: $selection; selection-color: $text;
 }
-QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox { min-height: ${p24}px; }
+QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox { min-height: ${p20}px; }
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QTextBrowser:focus, QComboBox:focus, QSpinBox:focus,
 QDoubleSpinBox:focus { border: 2px solid $accent; padding: ${p4_ring}px ${p8_ring}px; }
 QLineEdit[fault="true"], QPlainTextEdit[fault="true"], QComboBox[fault="true"] { border-color: $error; }
@@ -98,8 +101,8 @@ QHeaderView::section {
     background: $surface; color: $muted; border: none; border-bottom: 1px solid $border; padding: ${p6}px ${p8}px;
 }
 
-QScrollArea { background: transparent; border: none; }
-QScrollArea:focus { border: 2px solid $accent; border-radius: ${p6}px; }
+QScrollArea { background: transparent; border: 2px solid transparent; border-radius: ${p8}px; }
+QScrollArea:focus { border-color: $accent; }
 QScrollBar:vertical { background: transparent; width: ${p12}px; margin: 0; }
 QScrollBar:horizontal { background: transparent; height: ${p12}px; margin: 0; }
 QScrollBar::handle { background: $border; border-radius: ${p4}px; margin: ${p2}px; }

@@ -1,7 +1,8 @@
 """Applies a theme to the whole application: Fusion, a palette, one style sheet and the size of the font.
 
 Widgets take part by the property `role`. A QPushButton may be `primary` (the one thing to do), `danger` or `quiet`;
-a QLabel `title`, `heading`, `muted`, `error`, `warning` or `good`; a QFrame `card`. `set_role` changes it later.
+a QLabel `title`, `heading`, `muted`, `keys`, `error`, `warning` or `good`; a QFrame `card`. `set_role` changes it
+later.
 """
 
 from __future__ import annotations
