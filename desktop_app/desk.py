@@ -7,11 +7,10 @@ lives in one thread, and what the engine's process delivers is handed over to th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from pilotfish.desktop_app.conversation import Conversation, new_id
 from pilotfish.desktop_app.engine_process import EngineProcess
@@ -22,13 +21,14 @@ from pilotfish.desktop_app.protocol import Event
 from pilotfish.desktop_app.remedies import Died
 from pilotfish.desktop_app.reply_options import ReplyOptions
 from pilotfish.desktop_app.session import ChatSession
+from pilotfish.desktop_app.settings import LoadOptions
 from pilotfish.desktop_app.store import ChatEntry, Store
 
 
 class Desk:
     """`session` is the chat that is shown, `engine` what the engine is at.
 
-    `load_options` are the keywords of `EngineProcess.load`, for the next load; `system_prompt` is that of new chats.
+    `load_options` are for the next load; `system_prompt` is that of new chats.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Desk:
     ) -> None:  # fmt: skip
         """`store` None keeps every chat in memory. `changed` gets the ids of messages of the chat that is shown."""
         self.store, self.engine = store, EngineState()
-        self.load_options: Mapping[str, Any] = {}
+        self.load_options = LoadOptions()
         self.system_prompt = ""
         self._process, self._record = process, record
         self._changed, self._clock = changed, clock
@@ -144,7 +144,7 @@ class Desk:
         if self.engine.phase == "dead":
             return
         try:
-            self.engine = loading(str(bundle), self._process.load(bundle, **self.load_options))
+            self.engine = loading(str(bundle), self._process.load(bundle, **asdict(self.load_options)))
         except EngineGoneError as error:
             self.engine = no_process(self.engine, error)
 
