@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -128,10 +129,10 @@ def save_settings(settings: Settings, path: Path) -> None:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise DesktopError(
-            f"{path} cannot be written ({error.strerror or error}); make room, or check who owns it"
-        ) from (error)
+        with suppress(OSError):
+            unfinished.unlink()
+        said = error.strerror or error
+        raise DesktopError(f"{path} cannot be written ({said}); make room, or check who owns it") from error
 
 
 def _kept(path: Path) -> Any:

@@ -17,11 +17,9 @@ from PySide6.QtGui import QColor, QFontDatabase, QPalette
 from PySide6.QtWidgets import QApplication, QWidget
 
 from pilotfish.desktop_app.errors import DesktopError
+from pilotfish.desktop_app.settings import MAX_ZOOM, MIN_ZOOM, THEMES
 from pilotfish.desktop_app.themes import DARK, LIGHT, Colours
 from pilotfish.desktop_app.widgets.style_sheet import style_sheet
-
-CHOICES = ("system", "light", "dark")
-MIN_ZOOM, MAX_ZOOM = 0.75, 2.0
 
 _SCHEMES = {
     "system": Qt.ColorScheme.Unknown,
@@ -55,13 +53,13 @@ _DISABLED = (QPalette.ColorRole.WindowText, QPalette.ColorRole.Text, QPalette.Co
 
 
 def apply_theme(app: QApplication, choice: str, zoom: float = 1.0) -> Colours:
-    """Dresses `app` and returns the colours in use. `DesktopError` for a choice that is none of `CHOICES`.
+    """Dresses `app` and returns the colours in use. `DesktopError` for a choice that is none of `THEMES`.
 
     `system` follows the desktop; call again when `app.styleHints().colorSchemeChanged` fires. `zoom` is held
     between `MIN_ZOOM` and `MAX_ZOOM`.
     """
     if choice not in _SCHEMES:
-        raise DesktopError(f"the theme is {choice!r}; choose one of {', '.join(CHOICES)}")
+        raise DesktopError(f"the theme is {choice!r}; choose one of {', '.join(THEMES)}")
     app.styleHints().setColorScheme(_SCHEMES[choice])
     is_dark = choice == "dark" or (choice == "system" and app.styleHints().colorScheme() == Qt.ColorScheme.Dark)
     colours = DARK if is_dark else LIGHT

@@ -5,8 +5,9 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QLabel, QPushButton
 
 from pilotfish.desktop_app.errors import DesktopError
+from pilotfish.desktop_app.settings import MAX_ZOOM, THEMES
 from pilotfish.desktop_app.themes import DARK, LIGHT, READABLE, contrast
-from pilotfish.desktop_app.widgets.theme import CHOICES, MAX_ZOOM, apply_theme, palette_of, set_role
+from pilotfish.desktop_app.widgets.theme import apply_theme, palette_of, set_role
 
 
 @pytest.mark.parametrize(("choice", "colours"), [("light", LIGHT), ("dark", DARK)])
@@ -31,7 +32,7 @@ def test_zoom_is_held_within_its_range_and_an_unknown_choice_refused(qapp):
     with pytest.raises(DesktopError, match="'sepia'; choose one of system, light, dark"):
         apply_theme(qapp, "sepia")
     assert apply_theme(qapp, "system") in (LIGHT, DARK)
-    assert CHOICES[0] == "system"
+    assert THEMES[0] == "system"
 
 
 def test_a_role_can_change_while_shown(qtbot, qapp):
