@@ -18,6 +18,7 @@ from pilotfish.desktop_app.widgets.attachment_chips import AttachmentChips
 from pilotfish.desktop_app.widgets.composer_editor import ComposerEditor
 from pilotfish.desktop_app.widgets.context_meter import ContextMeter
 from pilotfish.desktop_app.widgets.icons import icon
+from pilotfish.desktop_app.widgets.shortcuts import tool_tip
 
 COUNT_AFTER_MS = 300  # of quiet; counting a long chat on every key would keep the engine busy
 MOST_PASTED = 200_000  # characters that can be put into the field all the same
@@ -52,6 +53,12 @@ class Composer(QFrame):
     def draft(self) -> Draft:
         """What was written so far."""
         return Draft(self.editor.toPlainText(), self.chips.attachments)
+
+    @property
+    def prompt_text(self) -> str:
+        """The same as the model would read it."""
+        draft = self.draft
+        return Message("draft", None, "user", draft.text, 0.0, attachments=draft.attachments).prompt_text
 
     def set_draft(self, draft: Draft) -> None:
         """Puts a message into the field, such as the one that was begun in another chat."""
@@ -111,9 +118,8 @@ class Composer(QFrame):
         self.sent.emit(draft.text, draft.attachments)
 
     def _name_controls(self) -> None:
-        self._attach.setToolTip(self.tr("Attach text files (Ctrl+Shift+A); they can be dropped here too"))
+        self._attach.setToolTip(tool_tip(self.tr("Attach text files; they can be dropped here too"), "attach"))
         self._attach.setAccessibleName(self.tr("Attach text files"))
-        self._attach.setShortcut(self.tr("Ctrl+Shift+A"))
         self._attach.setIconSize(QSize(20, 20))
         self._send.setIconSize(QSize(18, 18))
         self._as_text.setToolTip(self.tr("Put the pasted text into the message instead (Space)"))
@@ -154,9 +160,7 @@ class Composer(QFrame):
         self._pause.timeout.connect(self._tell)
 
     def _tell(self) -> None:
-        draft = self.draft
-        is_empty = not (draft.text or draft.attachments)
-        self.text_changed.emit("" if is_empty else draft_as_prompt(draft))
+        self.text_changed.emit(self.prompt_text)
 
     def _attach_paste(self, text: str) -> None:
         pasted = pasted_attachment(text, frozenset(each.name for each in self.chips.attachments))
@@ -179,15 +183,10 @@ class Composer(QFrame):
     def _update_button(self) -> None:
         self._send.setProperty("stops", self._is_busy)
         name, words = ("stop", self.tr("Stop")) if self._is_busy else ("send", self.tr("Send"))
-        keys = self.tr("Esc") if self._is_busy else self.tr("Enter")
         has_message = bool(self.chips.attachments or not self.editor.document().isEmpty())
         self._send.setEnabled(self._is_busy or (has_message and not self._obstacle))
         ink = self._colours.on_accent if self._send.isEnabled() else self._colours.muted
         self._send.setIcon(icon(name, ink))
         self._send.setAccessibleName(words)
-        self._send.setToolTip(self._obstacle if self._obstacle and not self._is_busy else f"{words} ({keys})")
-
-
-def draft_as_prompt(draft: Draft) -> str:
-    """The draft as the model would read it."""
-    return Message("draft", None, "user", draft.text, 0.0, attachments=draft.attachments).prompt_text
+        tip = tool_tip(words, "stop" if self._is_busy else "send")
+        self._send.setToolTip(self._obstacle if self._obstacle and not self._is_busy else tip)

@@ -13,7 +13,7 @@ from pilotfish.desktop_app.attachments import LARGE_PASTE
 MAX_LINES = 10
 CONFIRM_MS = 100  # nobody presses Enter again so soon after the one that confirmed a candidate
 ENTER = (Qt.Key.Key_Return, Qt.Key.Key_Enter)
-NEW_LINE = Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier
+NEW_LINE = Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.AltModifier
 
 
 class ComposerEditor(QPlainTextEdit):
@@ -64,7 +64,7 @@ class ComposerEditor(QPlainTextEdit):
             self._since_confirmed.start()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Enter sends; with Shift, Ctrl or Alt it begins a line; while a candidate is open it only confirms that."""
+        """Enter sends; with Shift or Alt it begins a line; while a candidate is open it only confirms that."""
         if event.key() not in ENTER:
             super().keyPressEvent(event)
         elif self.is_composing:

@@ -45,6 +45,7 @@ class ConversationList(QFrame):
     undo_requested = Signal()
     new_requested = Signal(bool)
     import_requested = Signal()
+    shortcuts_requested = Signal()
     search_changed = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -169,7 +170,7 @@ class ConversationList(QFrame):
         self._new.setAccessibleName(self.tr("New chat"))
         self._new.setToolTip(tool_tip(self.tr("New chat"), "new_chat"))
         self._more.setAccessibleName(self.tr("More about chats"))
-        self._more.setToolTip(self.tr("Temporary chat, import, export (Space)"))
+        self._more.setToolTip(self.tr("Temporary chat, import, export, shortcuts (Space)"))
         self._undo.setAccessibleName(self.tr("Bring the deleted chat back"))
         self._undo.setToolTip(tool_tip(self.tr("Bring the deleted chat back"), "undo_delete"))
 
@@ -242,4 +243,6 @@ class ConversationList(QFrame):
         menu.addSeparator()
         menu.addAction(self.tr("Import a chat …"), self.import_requested)
         menu.addAction(self.tr("Export this chat …"), lambda: self.export_requested.emit(self.current_id))
+        menu.addSeparator()
+        menu.addAction(self.tr("Keyboard shortcuts"), self.shortcuts_requested)
         return menu

@@ -12,6 +12,7 @@ from pilotfish.desktop_app.speculation_history import SpeculationHistory
 from pilotfish.desktop_app.speculation_words import baseline_tokens_per_s, details, line
 from pilotfish.desktop_app.themes import LIGHT, Colours
 from pilotfish.desktop_app.widgets.icons import icon
+from pilotfish.desktop_app.widgets.shortcuts import tool_tip
 from pilotfish.desktop_app.widgets.speculation_plot import SpeculationPlot
 from pilotfish.desktop_app.widgets.switch import Switch
 
@@ -100,7 +101,7 @@ class SpeculationPanel(QFrame):
         self._icon.setPixmap(icon("speed", self._colours.good if is_on else self._colours.muted).pixmap(18, 18))
         arrow, name = ("up", self.tr("Hide details")) if self.expand.isChecked() else ("down", self.tr("Show details"))
         self.expand.setIcon(icon(arrow, self._colours.muted))
-        self.expand.setToolTip(self.tr("{name} of speculation (Ctrl+Shift+P)").format(name=name))
+        self.expand.setToolTip(tool_tip(self.tr("{name} of speculation").format(name=name), "toggle_panel"))
         self.expand.setAccessibleName(self.tr("{name} of speculation").format(name=name))
         if self.expand.isChecked():
             self._show_details()
@@ -127,7 +128,7 @@ class SpeculationPanel(QFrame):
     def _name_controls(self) -> None:
         self.switch.setAccessibleName(self.tr("Speculation"))
         self.switch.setAccessibleDescription(self.tr("On, the measured speed decides when to draft; off, never"))
-        self.switch.setToolTip(self.tr("Speculation on (drafts when it pays) or off (Ctrl+Shift+D)"))
+        self.switch.setToolTip(tool_tip(self.tr("Speculation on (drafts when it pays) or off"), "speculation"))
         self.expand.setIconSize(QSize(16, 16))
 
     def _lay_out(self) -> None:
