@@ -53,8 +53,6 @@ def details(
         if progress.num_rounds:
             per_round = progress.num_tokens / progress.num_rounds
             rows.append((tr("Tokens per round"), tr("{number:.1f} (1.0 without speculation)").format(number=per_round)))
-        if reason := _reason(progress):
-            rows.append((tr("Why"), reason))
     return tuple(rows)
 
 
@@ -64,6 +62,11 @@ def drafting(point: Point, tr: Translate = str) -> str:
         return tr("nobody")
     who = tr(DRAFTERS.get(point.drafter, point.drafter or "tried, none accepted"))
     return tr("{who}, {number:.1f} tokens a round").format(who=who, number=point.drafted_per_round)
+
+
+def reason(progress: Progress | None) -> str:
+    """Who drafted in how many rounds and why, in the words of the runtime."""
+    return progress.speculation.partition(": ")[2] if progress is not None else ""
 
 
 def baseline_tokens_per_s(progress: Progress) -> float | None:
@@ -95,7 +98,3 @@ def _draft(facts: BundleFacts, tr: Translate) -> str:
 
 def _rate(tokens_per_s: float, tr: Translate) -> str:
     return tr("{rate:.1f} tokens/s").format(rate=tokens_per_s)
-
-
-def _reason(progress: Progress) -> str:
-    return progress.speculation.partition(": ")[2]

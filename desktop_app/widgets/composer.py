@@ -147,6 +147,7 @@ class Composer(QFrame):
 
     def _connect(self) -> None:
         self.editor.submitted.connect(self.submit)
+        self.editor.focused.connect(self._show_focus)
         self.editor.large_paste.connect(self._attach_paste)
         self.editor.files_dropped.connect(self.attach)
         self.editor.textChanged.connect(self._pause.start)
@@ -158,6 +159,11 @@ class Composer(QFrame):
         self._as_text.clicked.connect(self._paste_as_text)
         self._send.clicked.connect(lambda: self.stop_requested.emit() if self._is_busy else self.submit())
         self._pause.timeout.connect(self._tell)
+
+    def _show_focus(self, has_focus: bool) -> None:
+        self.setProperty("active", has_focus)
+        self.style().unpolish(self)
+        self.style().polish(self)
 
     def _tell(self) -> None:
         self.text_changed.emit(self.prompt_text)

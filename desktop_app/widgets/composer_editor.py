@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QElapsedTimer, QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QInputMethodEvent, QKeyEvent, QResizeEvent
+from PySide6.QtGui import (
+    QDragEnterEvent,
+    QDropEvent,
+    QFocusEvent,
+    QGuiApplication,
+    QInputMethodEvent,
+    QKeyEvent,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QSizePolicy, QWidget
 
 from pilotfish.desktop_app.attachments import LARGE_PASTE
@@ -22,6 +30,7 @@ class ComposerEditor(QPlainTextEdit):
     submitted = Signal()
     large_paste = Signal(str)
     files_dropped = Signal(object)
+    focused = Signal(bool)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -62,6 +71,16 @@ class ComposerEditor(QPlainTextEdit):
         super().inputMethodEvent(event)
         if was_composing and not self.is_composing and event.commitString():
             self._since_confirmed.start()
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """For the frame around it."""
+        super().focusInEvent(event)
+        self.focused.emit(True)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """For the frame around it."""
+        super().focusOutEvent(event)
+        self.focused.emit(False)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Enter sends; with Shift or Alt it begins a line; while a candidate is open it only confirms that."""

@@ -55,7 +55,7 @@ class ConversationList(QFrame):
         self.search = QLineEdit(self, clearButtonEnabled=True)
         self.list = QListWidget(self)
         self._delegate = ChatDelegate(self.list)
-        self._new = QPushButton(self.tr("New chat"), self)
+        self._new = QPushButton(f" {self.tr('New chat')}", self)
         self._more = QToolButton(self)
         self._undo_bar = QFrame(self, visible=False)
         self._undo_words = QLabel(self._undo_bar, textFormat=Qt.TextFormat.PlainText)

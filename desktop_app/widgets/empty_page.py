@@ -47,7 +47,7 @@ class EmptyPage(QWidget):
         row.addStretch(1)
         texts = (
             self.tr("Why is the sky blue?"),
-            self.tr("Write a Python function that merges two sorted lists"),
+            self.tr("Merge two sorted lists in Python"),
             self.tr("Explain recursion to a child"),
         )
         for text in texts:

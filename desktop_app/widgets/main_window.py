@@ -42,7 +42,7 @@ class MainWindow(QMainWindow):
         self.composer = Composer()
         self.pages = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
-        self._is_closed = False
+        self._is_closed, self._shows_panel = False, True
         self.setWindowTitle("pilotfish")
         self.setWindowIcon(app_icon())
         self._lay_out()
@@ -58,7 +58,12 @@ class MainWindow(QMainWindow):
         """Shows the transcript, the empty chat or the welcome; there is nothing to write to on the last."""
         self.pages.setCurrentWidget(page)
         self.composer.setVisible(page is not self.welcome)
-        self.panel.setVisible(page is not self.welcome)
+        self.panel.setVisible(self._shows_panel and page is not self.welcome)
+
+    def show_panel(self, is_shown: bool) -> None:
+        """Whether the line about speculation is shown."""
+        self._shows_panel = is_shown
+        self.show_page(self.pages.currentWidget())
 
     def show_again(self) -> None:
         """To the front, also from the dock."""

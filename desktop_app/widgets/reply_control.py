@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject, QUrl
+from PySide6.QtCore import QObject, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QMessageBox
 
@@ -18,7 +18,9 @@ LINKS = ("http", "https", "mailto")
 
 
 class ReplyControl(QObject):
-    """Works on the chat that is shown."""
+    """Works on the chat that is shown; `begun` is emitted when a reply is asked for."""
+
+    begun = Signal()
 
     def __init__(self, window: MainWindow, desk: Desk, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -151,6 +153,7 @@ class ReplyControl(QObject):
         self._window.show_page(self._window.transcript)
         self._window.transcript.show_conversation(self._desk.session.conversation)
         self.refresh()
+        self.begun.emit()
 
     def _last(self, role: str) -> Message | None:
         return next((each for each in reversed(self._desk.session.conversation.path) if each.role == role), None)

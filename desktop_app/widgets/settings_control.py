@@ -35,7 +35,6 @@ class SettingsControl(QObject):
         self._pause.timeout.connect(self.save)
         self._show(settings, None)
         window.panel.switched.connect(lambda is_on: self.apply(replace(self.settings, speculates=is_on)))
-        window.panel.opened.connect(lambda is_open: self.apply(replace(self.settings, shows_panel=is_open)))
         window.header.settings_requested.connect(self.show_dialog)
         window.header.sidebar_toggled.connect(lambda: self.toggle("shows_sidebar"))
         app.styleHints().colorSchemeChanged.connect(self._follow_desktop)
@@ -80,7 +79,7 @@ class SettingsControl(QObject):
         desk.set_options(settings.reply_options)
         desk.load_options, desk.system_prompt = settings.loading, settings.system_prompt
         window.panel.set_wanted(settings.speculates)
-        window.panel.expand.setChecked(settings.shows_panel)
+        window.show_panel(settings.shows_panel)
         window.sidebar.setVisible(settings.shows_sidebar)
         if before is None or (before.theme, before.zoom) != (settings.theme, settings.zoom):
             window.set_colours(apply_theme(self._app, settings.theme, settings.zoom))

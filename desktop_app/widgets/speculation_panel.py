@@ -9,21 +9,21 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QToolBut
 
 from pilotfish.desktop_app.protocol import BundleFacts, Piece
 from pilotfish.desktop_app.speculation_history import SpeculationHistory
-from pilotfish.desktop_app.speculation_words import baseline_tokens_per_s, details, line
+from pilotfish.desktop_app.speculation_words import baseline_tokens_per_s, details, line, reason
 from pilotfish.desktop_app.themes import LIGHT, Colours
 from pilotfish.desktop_app.widgets.icons import icon
 from pilotfish.desktop_app.widgets.shortcuts import tool_tip
 from pilotfish.desktop_app.widgets.speculation_plot import SpeculationPlot
 from pilotfish.desktop_app.widgets.switch import Switch
+from pilotfish.desktop_app.widgets.theme import set_role
 
 REFRESH_MS = 200  # a line that changes faster cannot be read
 
 
 class SpeculationPanel(QFrame):
-    """`switched` tells where the user put the switch, `opened` whether the details are shown."""
+    """`switched` tells where the user put the switch."""
 
     switched = Signal(bool)
-    opened = Signal(bool)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -37,6 +37,7 @@ class SpeculationPanel(QFrame):
         self.expand = QToolButton(self, checkable=True, autoRaise=True)
         self._details = QFrame(self, visible=False)
         self._rows = QGridLayout()
+        self._why = QLabel(self._details, textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self._plot = SpeculationPlot(self._details)
         self._pause = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._name_controls()
@@ -91,7 +92,6 @@ class SpeculationPanel(QFrame):
     def _open(self, is_open: bool) -> None:
         self._details.setVisible(is_open)
         self._refresh()
-        self.opened.emit(is_open)
 
     def _refresh(self) -> None:
         progress = self._history.progress
@@ -101,7 +101,7 @@ class SpeculationPanel(QFrame):
         self._icon.setPixmap(icon("speed", self._colours.good if is_on else self._colours.muted).pixmap(18, 18))
         arrow, name = ("up", self.tr("Hide details")) if self.expand.isChecked() else ("down", self.tr("Show details"))
         self.expand.setIcon(icon(arrow, self._colours.muted))
-        self.expand.setToolTip(tool_tip(self.tr("{name} of speculation").format(name=name), "toggle_panel"))
+        self.expand.setToolTip(self.tr("{name} of speculation (Space)").format(name=name))
         self.expand.setAccessibleName(self.tr("{name} of speculation").format(name=name))
         if self.expand.isChecked():
             self._show_details()
@@ -111,18 +111,20 @@ class SpeculationPanel(QFrame):
         rows = details(progress, self._facts, points[-1] if points else None, self.tr)
         for number, (name, value) in enumerate(rows):
             if self._rows.itemAtPosition(number, 0) is None:
-                self._rows.addWidget(QLabel(self._details), number, 0, Qt.AlignmentFlag.AlignTop)
-                self._rows.addWidget(QLabel(self._details, wordWrap=True), number, 1)
+                self._rows.addWidget(QLabel(self._details), number, 0)
+                self._rows.addWidget(QLabel(self._details), number, 1)
             for column, text in enumerate((name, value)):
                 label = self._rows.itemAtPosition(number, column).widget()
                 label.setTextFormat(Qt.TextFormat.PlainText)
-                label.setProperty("role", "" if column else "muted")
+                set_role(label, "" if column else "muted")
                 label.setVisible(True)
                 label.setText(text)
         for number in range(len(rows), self._rows.rowCount()):
             for column in range(2):
                 if (item := self._rows.itemAtPosition(number, column)) is not None:
                     item.widget().setVisible(False)
+        self._why.setText(reason(progress))
+        self._why.setVisible(bool(self._why.text()))
         self._plot.show_points(points, baseline_tokens_per_s(progress) if progress else None)
 
     def _name_controls(self) -> None:
@@ -139,14 +141,19 @@ class SpeculationPanel(QFrame):
         head.addWidget(self.expand)
         self._rows.setHorizontalSpacing(16)
         self._rows.setColumnStretch(1, 1)
-        body = QHBoxLayout(self._details)
-        body.setContentsMargins(0, 4, 0, 4)
-        body.setSpacing(24)
+        self._rows.setVerticalSpacing(4)
+        self._why.setProperty("role", "muted")
         left = QVBoxLayout()
         left.addLayout(self._rows)
         left.addStretch(1)
-        body.addLayout(left, 1)
-        body.addWidget(self._plot, 1, Qt.AlignmentFlag.AlignTop)
+        upper = QHBoxLayout()
+        upper.setSpacing(24)
+        upper.addLayout(left, 1)
+        upper.addWidget(self._plot, 1, Qt.AlignmentFlag.AlignTop)
+        body = QVBoxLayout(self._details)
+        body.setContentsMargins(0, 4, 0, 4)
+        body.addLayout(upper)
+        body.addWidget(self._why)
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 4, 8, 4)
         column.setSpacing(4)

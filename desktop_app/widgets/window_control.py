@@ -37,6 +37,7 @@ class WindowControl(QObject):
         self.settings = SettingsControl(app, window, desk, settings, self.engine.restart, self)
         self._bind(self._actions())
         window.sidebar.shortcuts_requested.connect(self.show_shortcuts)
+        self.replies.begun.connect(self.chats.refresh_list)
         bridge.arrived.connect(self.handle)
         window.closing.connect(self.close)
 

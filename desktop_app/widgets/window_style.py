@@ -8,7 +8,8 @@ from string import Template
 from pilotfish.desktop_app.themes import Colours
 
 _SHEET = Template("""
-#sidebar { background: $window; border: none; border-right: 1px solid $border; }
+#sidebar { background: $window; border: none; }
+#sidebar QLineEdit { padding: 0 8px; min-height: 30px; }
 #sidebar QListWidget { background: transparent; border: none; padding: 0; }
 #sidebar QListWidget:focus { border: none; padding: 0; }
 #header { background: $surface; border: none; border-bottom: 1px solid $border; }
