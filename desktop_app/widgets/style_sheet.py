@@ -63,7 +63,8 @@ QLineEdit, QPlainTextEdit, QTextEdit, QTextBrowser, QComboBox, QSpinBox, QDouble
     background: $surface; color: $text; border: 1px solid $border; border-radius: ${p6}px;
     padding: ${p4}px ${p8}px; selection-background-color: $selection; selection-color: $text;
 }
-QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox { min-height: ${p20}px; }
+QLineEdit, QPlainTextEdit, QTextEdit { placeholder-text-color: $muted; }
+QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox { min-height: ${p24}px; }
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QTextBrowser:focus, QComboBox:focus, QSpinBox:focus,
 QDoubleSpinBox:focus { border: 2px solid $accent; padding: ${p4_ring}px ${p8_ring}px; }
 QLineEdit[fault="true"], QPlainTextEdit[fault="true"], QComboBox[fault="true"] { border-color: $error; }

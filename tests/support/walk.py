@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QPalette
+from collections import Counter
+
+from PySide6.QtCore import QRect, Qt
+from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QApplication, QComboBox, QGroupBox, QLabel, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLabel, QLineEdit, QWidget
 
 from pilotfish.desktop_app.themes import READABLE, contrast
 
@@ -24,8 +26,9 @@ def check_names(window: QWidget) -> None:
     """Each control has an accessible name and a tooltip."""
     controls = focusable(window)
     assert controls
-    assert [describe(each) for each in controls if not each.accessibleName()] == []
-    assert [describe(each) for each in controls if not each.toolTip()] == []
+    for name in ("accessibleName", "toolTip"):
+        without = [describe(each) for each in controls if not getattr(each, name)()]
+        assert not without, f"no {name}: {without}"
 
 
 def check_tab_order(window: QWidget) -> None:
@@ -37,20 +40,23 @@ def check_tab_order(window: QWidget) -> None:
     wanted[0].setFocus(Qt.FocusReason.TabFocusReason)
     reached = {QApplication.focusWidget()}
     for _ in range(3 * len(wanted) + 10):
-        at = QApplication.focusWidget()
-        # A field that takes Tab as a character, or a list, is left by Ctrl+Tab.
-        QTest.keyClick(at or window, Qt.Key.Key_Tab)
+        QTest.keyClick(QApplication.focusWidget() or window, Qt.Key.Key_Tab)
         reached.add(QApplication.focusWidget())
-    assert [describe(each) for each in wanted if each not in reached] == []
+    missed = [describe(each) for each in wanted if each not in reached]
+    assert not missed, f"out of reach: {missed}"
 
 
 def check_contrast(window: QWidget) -> None:
-    """Labels and buttons can be read on what lies behind them, as the style sheet paints them."""
+    """The text of each control that is in sight can be read, by the pixels that are painted."""
+    QApplication.processEvents()
+    image = window.grab().toImage()
     for each in window.findChildren(QWidget):
-        if isinstance(each, (QLabel, QAbstractButton, QComboBox, QAbstractItemView)) and each.isVisibleTo(window):
-            ink = each.palette().color(each.foregroundRole()).name()
-            ground = _ground(each)
-            assert contrast(ink, ground) >= READABLE, f"{describe(each)}: {ink} on {ground}"
+        if isinstance(each, (QLabel, QAbstractButton, QLineEdit, QComboBox)) and _shown_text(each).strip():
+            region = each.visibleRegion().boundingRect().intersected(each.rect().adjusted(3, 3, -3, -3))
+            if region.width() > 8 and region.height() > 8 and not _is_part(each):
+                region.moveTopLeft(each.mapTo(window, region.topLeft()))
+                ratio = _painted_contrast(image, region)
+                assert ratio >= READABLE, f"{describe(each)}: {ratio:.2f}"
 
 
 def describe(widget: QWidget) -> str:
@@ -58,15 +64,21 @@ def describe(widget: QWidget) -> str:
     return f"{type(widget).__name__} {widget.objectName()} {text!r}"
 
 
-def _ground(widget: QWidget) -> str:
-    at: QWidget | None = widget
-    while at is not None:
-        colour = at.palette().color(at.backgroundRole())
-        is_painted = at.testAttribute(Qt.WidgetAttribute.WA_StyledBackground) or at.isWindow() or at is widget
-        if is_painted and colour.alpha() == 255 and not isinstance(at, (QGroupBox,)):
-            return colour.name()
-        at = at.parentWidget()
-    return QApplication.palette().color(QPalette.ColorRole.Window).name()
+def _shown_text(widget: QWidget) -> str:
+    if isinstance(widget, QComboBox):
+        return widget.currentText()
+    return widget.text() or (widget.placeholderText() if isinstance(widget, QLineEdit) else "")
+
+
+def _painted_contrast(image: QImage, region: QRect) -> float:
+    """Of the commonest colour, the ground, with that which stands out most, the middle of a stroke."""
+    pixels = Counter(
+        image.pixelColor(x, y).name()
+        for x in range(region.left(), region.right() + 1)
+        for y in range(region.top(), region.bottom() + 1)
+    )
+    ground = pixels.most_common(1)[0][0]
+    return max(contrast(ground, colour) for colour in pixels)
 
 
 def _is_part(widget: QWidget) -> bool:

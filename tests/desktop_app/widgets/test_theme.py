@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import pytest
+from PySide6.QtCore import QEvent
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QLabel, QPushButton
+from PySide6.QtWidgets import QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from pilotfish.desktop_app.errors import DesktopError
 from pilotfish.desktop_app.settings import MAX_ZOOM, THEMES
 from pilotfish.desktop_app.themes import DARK, LIGHT, READABLE, contrast
 from pilotfish.desktop_app.widgets.theme import apply_theme, palette_of, set_role
+from support.walk import check_contrast, check_names, check_tab_order
 
 
 @pytest.mark.parametrize(("choice", "colours"), [("light", LIGHT), ("dark", DARK)])
@@ -55,3 +57,32 @@ def test_the_palette_can_be_read_in_each_state(colours):
     for group in (QPalette.ColorGroup.Active, QPalette.ColorGroup.Inactive, QPalette.ColorGroup.Disabled):
         for ink, ground in pairs:
             assert contrast(palette.color(group, ink).name(), palette.color(group, ground).name()) >= READABLE
+
+
+def test_the_walk_finds_what_is_faint_nameless_or_out_of_reach(qtbot, qapp):
+    apply_theme(qapp, "light")
+    window = QWidget()
+    qtbot.addWidget(window)
+    layout = QVBoxLayout(window)
+    label, field, button = QLabel("Faint but there"), QLineEdit(), QPushButton("Press")
+    for each in (label, field, button):
+        layout.addWidget(each)
+    window.show()
+    check_contrast(window)
+    label.setStyleSheet("color: #b8bcc4")
+    with pytest.raises(AssertionError, match="Faint but there"):
+        check_contrast(window)
+    with pytest.raises(AssertionError, match="QLineEdit"):
+        check_names(window)
+    check_tab_order(window)
+    trap = _Trap()
+    layout.insertWidget(1, trap)
+    with pytest.raises(AssertionError, match="Press"):
+        check_tab_order(window)
+
+
+class _Trap(QLineEdit):
+    """Keeps the focus."""
+
+    def event(self, event: QEvent) -> bool:
+        return event.type() == QEvent.Type.KeyPress or super().event(event)
