@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,8 +10,10 @@ from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
 from pilotfish.desktop_app.desk import Desk
+from pilotfish.desktop_app.devices import find_devices
 from pilotfish.desktop_app.places import settings_path
 from pilotfish.desktop_app.settings import MAX_ZOOM, MIN_ZOOM, Settings, save_settings
+from pilotfish.desktop_app.widgets.bridge import Bridge
 from pilotfish.desktop_app.widgets.main_window import MainWindow
 from pilotfish.desktop_app.widgets.settings_dialog import SettingsDialog
 from pilotfish.desktop_app.widgets.telling import telling
@@ -31,6 +34,9 @@ class SettingsControl(QObject):
         self._app, self._window, self._desk, self._reload = app, window, desk, reload
         self.settings = settings
         self._loaded_with = settings.loading
+        self._devices: tuple[str, ...] = ("cpu",)
+        self._found = Bridge(self)
+        self._found.arrived.connect(self._keep_devices)
         self._pause = QTimer(self, singleShot=True, interval=SAVE_AFTER_MS)
         self._pause.timeout.connect(self.save)
         self._show(settings, None)
@@ -53,6 +59,11 @@ class SettingsControl(QObject):
         with telling(self._window.banner):
             save_settings(self.settings, settings_path())
 
+    def find_devices(self) -> None:
+        """Looks for the devices in a thread, since that imports ONNX Runtime; call it once, when the window is idle."""
+        work = threading.Thread(target=lambda: self._found.deliver(find_devices()), name="devices", daemon=True)
+        work.start()
+
     def note_load(self) -> None:
         """A model was loaded with the options that are in use now."""
         self._loaded_with = self._desk.load_options
@@ -60,7 +71,8 @@ class SettingsControl(QObject):
     def show_dialog(self) -> None:
         """Opens the settings."""
         loaded_with = self._loaded_with if self._desk.engine.phase == "ready" else None
-        dialog = SettingsDialog(self.settings, ("cpu", "cuda"), self._window, loaded_with)
+        dialog = SettingsDialog(self.settings, self._devices, self._window, loaded_with)
+        self._found.arrived.connect(dialog.model.set_devices)
         dialog.changed.connect(self.apply)
         dialog.reload_requested.connect(self._reload)
         dialog.exec()
@@ -85,6 +97,9 @@ class SettingsControl(QObject):
             window.set_colours(apply_theme(self._app, settings.theme, settings.zoom))
             window.transcript.set_zoom(settings.zoom)
         window.transcript.set_tints(settings.tints)
+
+    def _keep_devices(self, devices: tuple[str, ...]) -> None:
+        self._devices = devices
 
     def _follow_desktop(self) -> None:
         if self.settings.theme == "system":

@@ -10,6 +10,7 @@ from pilotfish.desktop_app.themes import Colours
 _SHEET = Template("""
 #sidebar { background: $window; border: none; }
 #sidebar QLineEdit { padding: 0 8px; min-height: 30px; }
+#sidebar QLineEdit QToolButton { min-height: 0; padding: 0; border: none; }
 #sidebar QListWidget { background: transparent; border: none; padding: 0; }
 #sidebar QListWidget:focus { border: none; padding: 0; }
 #header { background: $surface; border: none; border-bottom: 1px solid $border; }
