@@ -12,7 +12,7 @@ from pilotfish.desktop_app.conversation import Message
 from pilotfish.desktop_app.store import Store
 from pilotfish.desktop_app.widgets.application import application, build, open_store
 
-PATIENCE_MS = 120_000  # the machines that run the tests are slow
+PATIENCE_MS = 30_000  # the machines that run the tests are slow
 
 
 class Application:
@@ -26,6 +26,7 @@ class Application:
         self.composer, self.panel, self.sidebar = self.window.composer, self.window.panel, self.window.sidebar
         self.window.show()
         self.window.activateWindow()
+        assert QTest.qWaitForWindowActive(self.window)
 
     def launch(self, bundle: Path | None) -> None:
         self.control.launch(bundle)
