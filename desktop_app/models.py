@@ -11,9 +11,7 @@ from pilotfish.runtime import BundleError, load_bundle
 from pilotfish.runtime.bundle import Manifest
 from pilotfish.runtime.catalog import bundles_dir
 from pilotfish.runtime.decoder import MAX_WIDTH
-from pilotfish.runtime.machine import CGROUP, free_memory_bytes
 
-MEMINFO = Path("/proc/meminfo")
 TIGHT_SHARE = 0.85  # of the free memory; beyond it the system may have to swap
 
 
@@ -89,11 +87,6 @@ def estimate_fit(
     )
     free = None if free_bytes is None else free_bytes + loaded_bytes
     return FitEstimate(weights["target"], weights["draft"], cache_bytes, free)
-
-
-def free_memory() -> int | None:
-    """Bytes that can still be had now; None where the system does not tell."""
-    return free_memory_bytes(MEMINFO, CGROUP)
 
 
 def delete_model(path: Path) -> None:

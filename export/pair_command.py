@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,9 +16,13 @@ from pilotfish.export.quantize import Recipe, parse_recipe
 from pilotfish.runtime.bundle import Bundle
 from pilotfish.runtime.catalog import cache_dir, downloads_dir, load_catalog
 from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.flags import LoadFlags
 from pilotfish.runtime.generation import GenerationOptions
 from pilotfish.runtime.text_table import text_table
+
+if TYPE_CHECKING:
+    from pilotfish.export.pair_search import Candidate
 
 
 def pair(
@@ -31,17 +36,40 @@ def pair(
     bundle: Annotated[Path | None, typer.Option(help="With --measure: a bundle of the target that there is.")] = None,
     max_tokens: Annotated[int, typer.Option(help="With --measure: tokens of an answer.")] = 96,
     num_draft_tokens: Annotated[int, typer.Option("--num-draft-tokens", "-k", help="With --measure.")] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; measures nothing.")] = False,
 ) -> None:
     """Lists drafts that fit a target: given ones, the catalog's, downloaded ones, and those of folders."""
     need_export_extra()
     from pilotfish.export.outline import find_outline
     from pilotfish.export.pair_search import find_drafts, sources_to_try
 
+    if as_json and measure:
+        raise OptionError("--json lists drafts and --measure runs them; give one of the two")
     recipes = parse_recipe(quant), parse_recipe(draft_quant or quant)
     options = GenerationOptions(max_tokens, num_draft_tokens=num_draft_tokens)
     outline = find_outline(target, downloads_dir())
     sources = sources_to_try(candidates or (), load_catalog(), cache_dir(), folders or ())
     found = find_drafts(outline, sources, downloads_dir(), recipes[1])
+    print(_as_json(found) if as_json else _listed(found, recipes[1]))  # noqa: T201
+    if measure:
+        worth_it = [each.source for each in found if each.is_worth_trying]
+        print("\n" + _measured(target, worth_it, recipes, loading, options, bundle))  # noqa: T201
+
+
+def _as_json(found: Sequence[Candidate]) -> str:
+    drafts = [
+        {
+            "source": each.source, "fits": each.fits, "is_worth_trying": each.is_worth_trying,
+            "ratio": each.ratio, "data_bytes": each.data_bytes, "verdict": each.verdict, "fault": each.fault,
+        }
+        for each in found
+    ]  # fmt: skip
+    return json.dumps({"drafts": drafts})
+
+
+def _listed(found: Sequence[Candidate], recipe: Recipe) -> str:
+    if not found:
+        return "no candidates; name some, or give a folder with --in"
     rows = [
         (
             each.source,
@@ -51,17 +79,8 @@ def pair(
         )
         for each in found
     ]
-    if rows:
-        headings = ("draft", ">size ÷ target's", f">as {recipes[1]}", "verdict")
-        print(text_table(headings, rows))  # noqa: T201
-        for each in found:
-            if each.fault:
-                print(f"\n{each.source}: {each.fault}")  # noqa: T201
-    else:
-        print("no candidates; name some, or give a folder with --in")  # noqa: T201
-    if measure:
-        worth_it = [each.source for each in found if each.is_worth_trying]
-        print("\n" + _measured(target, worth_it, recipes, loading, options, bundle))  # noqa: T201
+    table = text_table(("draft", ">size ÷ target's", f">as {recipe}", "verdict"), rows)
+    return "\n\n".join((table, *(f"{each.source}: {each.fault}" for each in found if each.fault)))
 
 
 def _measured(

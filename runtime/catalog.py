@@ -93,18 +93,29 @@ class CatalogModel:
 
 @dataclass(frozen=True, slots=True)
 class CatalogPair:
-    """A target and what drafts for it; without a draft model, tokens are drafted by n-gram lookup."""
+    """A target and what drafts for it; without a draft model, tokens are drafted by n-gram lookup.
+
+    `bundle_bytes` are those of the bundle on disk, `memory_bytes` those that it takes when loaded with its default
+    context; both as `export --dry-run` tells them, so that they can be shown before anything is fetched.
+    """
 
     name: str
     description: str
     target: str
     target_recipe: str
+    bundle_bytes: int
+    memory_bytes: int
     draft: str | None = None
     draft_recipe: str | None = None
 
     def __post_init__(self) -> None:
         """Raises OptionError."""
         _require(_NAME, self.name, "pair name", "lower-case letters, digits, '.' and '-'")
+        if self.bundle_bytes < 1 or self.memory_bytes < 1:
+            raise OptionError(
+                f"pair {self.name!r}: bundle_bytes ({self.bundle_bytes}) and "
+                f"memory_bytes ({self.memory_bytes}) must be positive"
+            )
         if (self.draft is None) != (self.draft_recipe is None):
             raise OptionError(
                 f"pair {self.name!r}: draft ({self.draft!r}) and draft_recipe ({self.draft_recipe!r}) "
@@ -127,6 +138,10 @@ class Catalog:
             if pair.draft is not None:
                 self.model(pair.draft)
         self.pair(self.default_pair_name)
+
+    def download_bytes(self, pair: CatalogPair) -> int:
+        """Bytes of the files that a pair of this catalog is made from."""
+        return sum(self.model(name).num_bytes for name in {pair.target, pair.draft or pair.target})
 
     @property
     def model_names(self) -> tuple[str, ...]:

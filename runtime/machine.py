@@ -14,9 +14,8 @@ from pathlib import Path
 from pilotfish.runtime.catalog import cache_dir
 from pilotfish.runtime.cuda_probe import CudaProbe, probe_cuda
 from pilotfish.runtime.errors import DeviceError
+from pilotfish.runtime.memory import CGROUP, free_memory, system_text
 from pilotfish.runtime.session import PROVIDERS, import_onnxruntime
-
-CGROUP = Path("/sys/fs/cgroup")
 
 # distributions that install the module `onnxruntime`
 RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn",
@@ -63,7 +62,7 @@ def collect() -> Facts:
         cuda=probe_cuda() if PROVIDERS["cuda"] in providers else None,
         num_cores=os.cpu_count() or 1,
         num_usable_cores=num_usable_cores(CGROUP),
-        free_memory_bytes=free_memory_bytes(Path("/proc/meminfo"), CGROUP),
+        free_memory_bytes=free_memory(),
         cache=str(cache),
         cache_free_bytes=shutil.disk_usage(existing).free,
         cache_fault=write_fault(existing),
@@ -94,28 +93,15 @@ def _versions(names: tuple[str, ...]) -> dict[str, str]:
 def num_usable_cores(cgroup: Path) -> int:
     """Cores that this process may use, by its affinity and by the quota of its container."""
     num_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    quota, _, period = _text(cgroup / "cpu.max").partition(" ")
+    quota, _, period = system_text(cgroup / "cpu.max").partition(" ")
     if quota.isdecimal() and period.isdecimal():
         return min(num_cores, max(int(quota) // int(period), 1))
     return num_cores
 
 
-def free_memory_bytes(meminfo: Path, cgroup: Path) -> int | None:
-    """Bytes that this process can still get, by Linux's `/proc/meminfo` and the limit of its container.
-
-    None where there is no such file.
-    """
-    rows = (row.split() for row in _text(meminfo).splitlines())
-    free = next((int(row[1]) * 1024 for row in rows if row[0] == "MemAvailable:"), None)
-    limit, used = _text(cgroup / "memory.max"), _text(cgroup / "memory.current")
-    if free is not None and limit.isdecimal() and used.isdecimal():
-        return max(min(free, int(limit) - int(used)), 0)
-    return free
-
-
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """What the processor is called, by Linux's `/proc/cpuinfo` or else by Python."""
-    for line in _text(cpuinfo).splitlines():
+    for line in system_text(cpuinfo).splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
             return value.strip()
@@ -131,11 +117,3 @@ def write_fault(folder: Path) -> str:
     except OSError as error:
         return f"{folder} cannot be written: {error.strerror or error}"
     return ""
-
-
-def _text(path: Path) -> str:
-    """What a file of the system says; empty where there is none."""
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

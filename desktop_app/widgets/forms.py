@@ -11,6 +11,7 @@ from PySide6.QtWidgets import (
     QComboBox,
     QGridLayout,
     QLabel,
+    QLayout,
     QLineEdit,
     QPushButton,
     QScrollArea,
@@ -52,6 +53,14 @@ def note(text: str = "", role: str = "muted") -> QLabel:
     made.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     made.setProperty("role", role)
     return made
+
+
+def clear_layout(layout: QLayout) -> None:
+    """Takes all widgets out of a layout, at once for the eye."""
+    while item := layout.takeAt(0):
+        if widget := item.widget():
+            widget.hide()
+            widget.deleteLater()
 
 
 class Form(QGridLayout):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,6 +194,19 @@ def test_the_command_lists_explains_and_measures(models: Path, capsys: pytest.Ca
     assert all(row.endswith("4 of 4") for row in rows[1:])
     assert list((models.parent / "cache/bundles").iterdir()) == []
     assert not (models.parent / "cache/downloads").exists()
+
+
+def test_the_command_speaks_json(models: Path, capsys: pytest.CaptureFixture):
+    arguments = ["pair", str(models / "target.gguf"), str(models / "one"), "--in", str(models), "--json"]
+    assert run(arguments) == 0
+    drafts = json.loads(capsys.readouterr().out)["drafts"]
+    by_name = {Path(each["source"]).name: each for each in drafts}
+    assert by_name["one"]["is_worth_trying"]
+    assert by_name["one"]["data_bytes"] > 0
+    assert (by_name["equal.gguf"]["fits"], by_name["equal.gguf"]["is_worth_trying"]) == (True, False)
+    assert "do not share a vocabulary" in by_name["other"]["fault"]
+    assert run([*arguments, "--measure"]) == 2
+    assert "give one of the two" in capsys.readouterr().err
 
 
 def test_the_command_says_what_is_wrong_with_the_target(models: Path, capsys: pytest.CaptureFixture):

@@ -19,6 +19,7 @@ from pilotfish.export.sources import BuiltSource
 from pilotfish.export.staging import require_free_space
 from pilotfish.runtime import load
 from pilotfish.runtime.bundle import load_bundle
+from pilotfish.runtime.catalog import load_catalog
 from pilotfish.runtime.cli import run
 from pilotfish.runtime.errors import CheckpointError, OptionError, StorageError
 from support.checkpoint_files import OPTIONS, write_folder, write_gguf
@@ -178,3 +179,11 @@ def test_a_dry_run_refuses_the_pairs_that_an_export_refuses(tmp_path: Path, caps
     (other / "tokenizer.json").write_text(with_other_texts(text, 40), encoding="utf-8")
     assert run(["export", "--target", source, "--draft", str(other), "--dry-run"]) == 2
     assert re.search(r"id \d+ is .* in the target and .* in the draft", capsys.readouterr().err)
+
+
+@pytest.mark.real_model
+def test_the_default_pair_takes_what_the_catalog_says(smollm2: Path):
+    pair = load_catalog().default_pair
+    size = ExportSize(ModelSize(outline_of_path(smollm2), parse_recipe(pair.target_recipe)), None)
+    assert size.disk_bytes == pytest.approx(pair.bundle_bytes, rel=0.01)
+    assert size.memory_bytes(size.context_length(None)) == pytest.approx(pair.memory_bytes, rel=0.01)

@@ -44,6 +44,8 @@ member = "tiny_model/tiny.gguf"
 description = "tiny with itself"
 target = "tiny"
 target_recipe = "int8"
+bundle_bytes = 20
+memory_bytes = 30
 draft = "tiny"
 draft_recipe = "int4"
 """
@@ -72,6 +74,8 @@ def test_every_field_is_read() -> None:
         WheelSource("tiny-model==1.0", "tiny_model/tiny.gguf"),
     )
     assert (catalog.pair("tiny").draft, catalog.pair("tiny").draft_recipe) == ("tiny", "int4")
+    assert (catalog.pair("tiny").bundle_bytes, catalog.pair("tiny").memory_bytes) == (20, 30)
+    assert catalog.download_bytes(catalog.pair("tiny")) == 10
     assert (catalog.model_names, catalog.pair_names) == (("tiny",), ("tiny",))
 
 
@@ -102,6 +106,11 @@ def test_an_unknown_name_lists_the_known_ones_and_the_nearest() -> None:
         ('draft = "tiny"', 'draft = "tinier"', "no model named 'tinier'"),
         ('draft_recipe = "int4"', "", "give both or neither"),
         ("[models.tiny]", "[models.Tiny]", "Tiny"),
+        (
+            "bundle_bytes = 20",
+            "bundle_bytes = 0",
+            "bundle_bytes .0. and memory_bytes .30. must be positive",
+        ),
         ("[pairs.tiny]", "[pairs.tiny", "not valid TOML"),
     ],
 )

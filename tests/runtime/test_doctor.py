@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -15,7 +17,8 @@ import typer
 from pilotfish.runtime.cli import run
 from pilotfish.runtime.cuda_probe import ADD_MODEL, CudaProbe, judge, run_add
 from pilotfish.runtime.doctor import doctor, examine, line
-from pilotfish.runtime.machine import Facts, collect, free_memory_bytes, num_usable_cores, write_fault
+from pilotfish.runtime.machine import Facts, collect, num_usable_cores, write_fault
+from pilotfish.runtime.memory import free_memory, linux_free_bytes, macos_free_bytes, windows_free_bytes
 
 FACTS = Facts(
     python="3.12.1", system="Linux 6.1", versions={"pilotfish": "0.1.0", "numpy": "2.4", "onnxruntime": "1.32.0"},
@@ -153,17 +156,47 @@ def test_the_facts_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_limits_of_a_container_count(tmp_path: Path):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  4000 kB\nMemAvailable:   2000 kB\n")
-    assert free_memory_bytes(meminfo, tmp_path) == 2_048_000
-    assert free_memory_bytes(tmp_path / "none", tmp_path) is None
+    assert linux_free_bytes(meminfo, tmp_path) == 2_048_000
+    assert linux_free_bytes(tmp_path / "none", tmp_path) is None
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("400000\n")
-    assert free_memory_bytes(meminfo, tmp_path) == 600_000
+    assert linux_free_bytes(meminfo, tmp_path) == 600_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert free_memory_bytes(meminfo, tmp_path) == 2_048_000
+    assert linux_free_bytes(meminfo, tmp_path) == 2_048_000
     whole = num_usable_cores(tmp_path)
     for text, expected in (("max 100000", whole), ("100000 100000", 1), ("50000 100000", 1), ("9900000 100000", whole)):
         (tmp_path / "cpu.max").write_text(text)
         assert num_usable_cores(tmp_path) == expected
+
+
+VM_STAT = """Mach Virtual Memory Statistics: (page size of 16384 bytes)
+Pages free:                               12345.
+Pages active:                            400000.
+Pages inactive:                          300000.
+Pages speculative:                         1000.
+Pages throttled:                              0.
+Pages wired down:                        200000.
+Pages purgeable:                           5000.
+"Translation faults":                 123456789.
+Pages stored in compressor:              654321.
+"""
+
+
+def test_free_memory_is_told_or_unknown():
+    assert macos_free_bytes(VM_STAT) == 16384 * (12345 + 300000 + 1000 + 5000)
+    assert macos_free_bytes("") is None
+    assert macos_free_bytes("Pages free: 5.") is None
+    assert windows_free_bytes(SimpleNamespace(GlobalMemoryStatusEx=_windows_status)) == 6_000_000_000
+    assert windows_free_bytes(SimpleNamespace(GlobalMemoryStatusEx=lambda _: 0)) is None
+    assert free_memory() > 1 << 20
+
+
+def _windows_status(status) -> int:
+    """What Windows does with a MEMORYSTATUSEX, which has 64 bytes and must say so."""
+    buffer = (ctypes.c_uint64 * 8).from_address(ctypes.addressof(status._obj))
+    assert buffer[0] & 0xFFFFFFFF == ctypes.sizeof(status._obj) == 64
+    buffer[2] = 6_000_000_000
+    return 1
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
