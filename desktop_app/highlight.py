@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
@@ -40,6 +41,26 @@ def words_of(code: str, language: str) -> Words:
         for start, kind, value in lexer.get_tokens_unprocessed(code)
         if kind not in (Token.Text, Token.Text.Whitespace) and value
     )
+
+
+def by_line(code: str, words: Words) -> list[Words]:
+    """The words of each line, from its own beginning; a word that goes over several lines is parted."""
+    lines: list[Words] = []
+    start, index = 0, 0
+    for line in code.split("\n"):
+        stop = start + len(line)
+        while index < len(words) and words[index][0] + words[index][1] <= start:
+            index += 1
+        here = []
+        for begin, length, kind in islice(words, index, None):
+            if begin >= stop:
+                break
+            first, last = max(begin, start), min(begin + length, stop)
+            if first < last:
+                here.append((first - start, last - first, kind))
+        lines.append(tuple(here))
+        start = stop + 1
+    return lines
 
 
 def inks(colours: Colours) -> Mapping[_TokenType, Ink]:

@@ -164,3 +164,23 @@ def _read_prose(text: str, start: BlockStart) -> tuple[Block, BlockStart]:
 def _line_end(text: str, position: int) -> int:
     """Where the next line begins."""
     return text.find("\n", position) + 1 or len(text)
+
+
+def plain_blocks(before: Split, text: str) -> Split:
+    """As `grown`, of a text that is no Markdown: parts of whole lines where it is long, and nothing else is split."""
+    start = before.blocks[before.num_frozen - 1].stop if before.num_frozen else 0
+    read: list[Block] = []
+    while len(text) - start > 2 * LIMIT:
+        line_end = text.rfind("\n", start + LIMIT // 2, start + LIMIT) + 1
+        stop = line_end or start + cut_of(text[start : start + 2 * LIMIT], LIMIT)
+        read.append(_plain(text, start, stop))
+        start = stop
+    num_frozen = before.num_frozen + len(read)
+    if text[start:]:
+        read.append(_plain(text, start, len(text)))
+    return Split((*before.blocks[: before.num_frozen], *read), num_frozen)
+
+
+def _plain(text: str, start: int, stop: int) -> Block:
+    shown = text[start:stop].replace("\r\n", "\n").removesuffix("\n")
+    return Block("prose", start, stop, shown, start, continues=start > 0)

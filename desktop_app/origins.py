@@ -71,6 +71,22 @@ class Origins:
         return tuple(runs)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a message that is `text` and begins at `start`, and who wrote the message."""
+
+    text: str
+    start: int
+    origins: Origins
+
+    def runs_of(self, rendered: Sequence[str]) -> list[tuple[Run, ...]]:
+        """The runs of each of the texts that the part was rendered to."""
+        return [
+            self.origins.runs([self.start + position for position in positions])
+            for positions in aligned(self.text, rendered)
+        ]
+
+
 def kind_of(origin: str) -> str:
     """`model` for the draft model, `target`, and `lookup` for all that copy."""
     return origin if origin in ("model", "target") else "lookup"

@@ -1,0 +1,149 @@
+"""A text to read: as high as it needs to be, with links that open nothing by themselves, and nothing read from disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from PySide6.QtCore import QMimeData, QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QTextCursor,
+    QTextFormat,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
+
+from pilotfish.desktop_app.widgets.look import Look
+from pilotfish.desktop_app.widgets.visible_text import visible_text
+
+SCHEMES = ("http", "https", "mailto")
+
+
+class Selecting(Protocol):
+    """What a view tells of the pointer, so that a selection can go over several views."""
+
+    def begin(self, view: TextView) -> None:
+        """The button was pressed in `view`."""
+
+    def extend(self, view: TextView, position: QPointF) -> None:
+        """It was moved to a global position and is still down."""
+
+    def select_all(self, view: TextView) -> None:
+        """All that belongs together with `view` is to be selected."""
+
+    def text(self, view: TextView) -> str:
+        """What is selected in `view` and in those that belong to it."""
+
+
+class TextView(QTextBrowser):
+    """Its width is given, its height follows; `link_opened` has the address of a link that was clicked."""
+
+    link_opened = Signal(str)
+
+    def __init__(self, look: Look, selecting: Selecting, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.look = look
+        self._selecting = selecting
+        self.setProperty("role", "text")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setOpenLinks(False)
+        self.setUndoRedoEnabled(False)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setLineWrapMode(QTextBrowser.LineWrapMode.FixedPixelWidth)
+        self.document().setDocumentMargin(0)
+        self.document().setDefaultFont(look.font)
+        self.document().setIndentWidth(look.em * 1.3)
+        self.setAccessibleName(self.tr("Text of the message"))
+        self.anchorClicked.connect(self._open)
+        self.highlighted.connect(lambda url: self.setToolTip(url.toString(QUrl.ComponentFormattingOption.FullyEncoded)))
+
+    def lay_out(self, width: int) -> int:
+        """Breaks the lines at `width` pixels and returns the height."""
+        if self.lineWrapColumnOrWidth() != width:
+            self.setLineWrapColumnOrWidth(width)
+        return math.ceil(self.document().size().height())
+
+    def keep_selection(self, change: Callable[[], None]) -> None:
+        """Changes the document; what is selected stays so."""
+        cursor = self.textCursor()
+        anchor, position = cursor.anchor(), cursor.position()
+        change()
+        if anchor != position:
+            last = self.document().characterCount() - 1
+            cursor = self.textCursor()
+            cursor.setPosition(min(anchor, last))
+            cursor.setPosition(min(position, last), QTextCursor.MoveMode.KeepAnchor)
+            self.setTextCursor(cursor)
+
+    def selected_text(self) -> str:
+        """What is selected, as it is seen."""
+        return visible_text(self.textCursor())
+
+    def loadResource(self, kind: int, name: QUrl | str) -> object:  # noqa: ARG002
+        """Nothing, from anywhere: a reply must not read files or tell others that it is read."""
+        return None
+
+    def createMimeDataFromSelection(self) -> QMimeData:
+        """Plain text of all that is selected around here."""
+        data = QMimeData()
+        data.setText(self._selecting.text(self))
+        return data
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """A selection begins here."""
+        if event.button() == Qt.MouseButton.LeftButton:
+            self._selecting.begin(self)
+        super().mousePressEvent(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """A selection may leave this view."""
+        super().mouseMoveEvent(event)
+        if event.buttons() & Qt.MouseButton.LeftButton:
+            self._selecting.extend(self, event.globalPosition())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Everything is the whole message, not this piece of it."""
+        if event.matches(QKeySequence.StandardKey.SelectAll):
+            self._selecting.select_all(self)
+        elif event.matches(QKeySequence.StandardKey.Copy):
+            self.copy()  # even if the selection is all in other views
+        else:
+            super().keyPressEvent(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """Whatever is around scrolls."""
+        event.ignore()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """With bars beside quotes."""
+        painter = QPainter(self.viewport())
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QBrush(QColor(self.look.colours.border)))
+        layout, block = self.document().documentLayout(), self.document().begin()
+        while block.isValid():
+            levels = block.blockFormat().intProperty(QTextFormat.Property.BlockQuoteLevel)
+            if levels:
+                rect = layout.blockBoundingRect(block)
+                for level in range(min(levels, QUOTE_LEVELS)):
+                    painter.drawRect(QRectF(level * self.look.em, rect.top(), 3, rect.height()))
+            block = block.next()
+        painter.end()
+        super().paintEvent(event)
+
+    def _open(self, url: QUrl) -> None:
+        if url.scheme().lower() in SCHEMES:
+            self.link_opened.emit(url.toString(QUrl.ComponentFormattingOption.FullyEncoded))
+
+
+QUOTE_LEVELS = 8
+"""Deeper quotes are indented no more."""
