@@ -59,6 +59,8 @@ class ChatControl(QObject):
             if isinstance(message_id, str) and not self._desk.session.is_busy:
                 self._desk.session.choose(message_id)
             self._changed()
+            if isinstance(message_id, str):
+                self._window.transcript.scroll_to(message_id)
 
     def step(self, number: int) -> None:
         """The chat so many lines below in the list."""
@@ -102,7 +104,7 @@ class ChatControl(QObject):
     def export(self, chat_id: str = "") -> None:
         """Asks for a file and writes a chat into it; the one that is shown if none is named."""
         conversation = self._desk.conversation(chat_id or self._desk.session.conversation.id)
-        name = _NOT_IN_NAMES.sub(" ", conversation.title).strip() or self.tr("chat")
+        name = " ".join(_NOT_IN_NAMES.sub(" ", conversation.title).split()) or self.tr("chat")
         kinds = self.tr("Markdown, what is shown (*.md);;JSON, with all branches (*.json)")
         path, kind = QFileDialog.getSaveFileName(self._window, self.tr("Export the chat"), f"{name}.md", kinds)
         if path:
@@ -125,6 +127,15 @@ class ChatControl(QObject):
         self._window.sidebar.show()
         self._window.sidebar.search.setFocus()
         self._window.sidebar.search.selectAll()
+
+    def leave_search(self) -> bool:
+        """Back to all chats, if a search is shown and has the focus; whether it was."""
+        search_field = self._window.sidebar.search
+        if not (search_field.text() and (search_field.hasFocus() or self._window.sidebar.list.hasFocus())):
+            return False
+        search_field.clear()
+        self._window.composer.setFocus()
+        return True
 
     def keep_draft(self) -> None:
         """Remembers what was begun in the chat that is shown."""

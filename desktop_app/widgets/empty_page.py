@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
 from pilotfish.desktop_app.widgets.icons import app_icon
 
@@ -41,10 +41,9 @@ class EmptyPage(QWidget):
             else self.tr("Everything stays on this computer.")
         )
 
-    def _suggestions(self) -> QHBoxLayout:
-        row = QHBoxLayout()
-        row.setSpacing(10)
-        row.addStretch(1)
+    def _suggestions(self) -> QVBoxLayout:
+        column = QVBoxLayout()
+        column.setSpacing(8)
         texts = (
             self.tr("Why is the sky blue?"),
             self.tr("Merge two sorted lists in Python"),
@@ -55,6 +54,5 @@ class EmptyPage(QWidget):
             button.setAccessibleName(text)
             button.setToolTip(self.tr("Ask this (Space)"))
             button.clicked.connect(lambda _=False, text=text: self.suggested.emit(text))
-            row.addWidget(button)
-        row.addStretch(1)
-        return row
+            column.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
+        return column

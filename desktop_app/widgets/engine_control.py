@@ -24,6 +24,8 @@ class EngineControl(QObject):
         window.header.models_requested.connect(self.show_models)
         window.header.stop_requested.connect(desk.stop)
         window.welcome.ready.connect(self.load)
+        window.welcome.other_requested.connect(lambda: self.show_models(adds=True))
+        self._models: ModelsDialog | None = None  # what is being added goes on while it is hidden
 
     def launch(self, bundle: Path | None) -> None:
         """Starts the engine, and loads what is to be loaded at launch."""
@@ -40,14 +42,18 @@ class EngineControl(QObject):
         self._desk.restart()
         self.refresh()
 
-    def show_models(self) -> None:
-        """Opens the list of models."""
-        state = self._desk.engine
-        loaded = Path(state.bundle) if state.phase == "ready" else None
-        dialog = ModelsDialog(loaded, self._window)
-        dialog.load_requested.connect(self.load)
-        dialog.exec()
-        self.refresh_page()
+    def show_models(self, *, adds: bool = False) -> None:
+        """Opens the list of models, or the page that adds one."""
+        if self._models is None:
+            self._models = ModelsDialog(None, self._window)
+            self._models.load_requested.connect(self.load)
+            self._models.unload_requested.connect(self._desk.unload)
+            self._models.finished.connect(self.refresh_page)
+        self._tell_models()
+        if adds:
+            self._models.show_add_page()
+        self._models.show()
+        self._models.raise_()
 
     def refresh(self) -> None:
         """Shows what the engine is at now."""
@@ -62,7 +68,14 @@ class EngineControl(QObject):
         elif self._shown.phase in ("failed", "dead"):
             self._window.banner.hide()
         self._shown = state
+        self._tell_models()
         self.refresh_page()
+
+    def _tell_models(self) -> None:
+        if self._models is not None:
+            facts = self._desk.engine.facts
+            context_length = facts.context_length if facts else self._desk.load_options.context_length
+            self._models.set_loaded(Path(facts.path) if facts else None, context_length)
 
     def refresh_page(self) -> None:
         """The welcome while there is no model at all, else the chat."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from pilotfish.desktop_app.engine_state import EngineState
 from pilotfish.desktop_app.models import ModelEntry
@@ -80,6 +80,8 @@ class Header(QFrame):
         self.stop.setAccessibleName(self.tr("Stop loading"))
         self.stop.setToolTip(tool_tip(self.tr("Stop loading"), "stop"))
         self._title.setProperty("role", "muted")
+        self._title.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._title.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # the window may be narrow
         for button in (self._sidebar, self._settings, self.model):
             button.setIconSize(QSize(18, 18))
 
@@ -89,9 +91,7 @@ class Header(QFrame):
         row.addWidget(self._sidebar)
         row.addWidget(self.model)
         row.addWidget(self.stop)
-        row.addStretch(1)
-        row.addWidget(self._title)
-        row.addStretch(1)
+        row.addWidget(self._title, 1)
         row.addWidget(self._settings)
 
     def _connect(self) -> None:

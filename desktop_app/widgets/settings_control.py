@@ -40,6 +40,7 @@ class SettingsControl(QObject):
         self._pause = QTimer(self, singleShot=True, interval=SAVE_AFTER_MS)
         self._pause.timeout.connect(self.save)
         self._show(settings, None)
+        window.panel.tints.toggled.connect(lambda is_on: self.apply(replace(self.settings, tints=is_on)))
         window.panel.switched.connect(lambda is_on: self.apply(replace(self.settings, speculates=is_on)))
         window.header.settings_requested.connect(self.show_dialog)
         window.header.sidebar_toggled.connect(lambda: self.toggle("shows_sidebar"))
@@ -97,6 +98,7 @@ class SettingsControl(QObject):
             window.set_colours(apply_theme(self._app, settings.theme, settings.zoom))
             window.transcript.set_zoom(settings.zoom)
         window.transcript.set_tints(settings.tints)
+        window.panel.tints.setChecked(settings.tints)
 
     def _keep_devices(self, devices: tuple[str, ...]) -> None:
         self._devices = devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from pilotfish.desktop_app.protocol import BundleFacts, Piece
 from pilotfish.desktop_app.speculation_history import SpeculationHistory
@@ -39,6 +39,7 @@ class SpeculationPanel(QFrame):
         self._rows = QGridLayout()
         self._why = QLabel(self._details, textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self._plot = SpeculationPlot(self._details)
+        self.tints = QCheckBox(self.tr("Tint the text by who wrote it"), self._details)
         self._pause = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._name_controls()
         self._lay_out()
@@ -131,6 +132,8 @@ class SpeculationPanel(QFrame):
         self.switch.setAccessibleName(self.tr("Speculation"))
         self.switch.setAccessibleDescription(self.tr("On, the measured speed decides when to draft; off, never"))
         self.switch.setToolTip(tool_tip(self.tr("Speculation on (drafts when it pays) or off"), "speculation"))
+        self.tints.setAccessibleName(self.tints.text())
+        self.tints.setToolTip(tool_tip(self.tr("Show who wrote which token"), "toggle_tints"))
         self.expand.setIconSize(QSize(16, 16))
 
     def _lay_out(self) -> None:
@@ -154,6 +157,7 @@ class SpeculationPanel(QFrame):
         body.setContentsMargins(0, 4, 0, 4)
         body.addLayout(upper)
         body.addWidget(self._why)
+        body.addWidget(self.tints)
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 4, 8, 4)
         column.setSpacing(4)

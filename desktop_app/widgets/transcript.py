@@ -63,6 +63,7 @@ class Transcript(QWidget):
         before, self._conversation = self._conversation, conversation
         is_other = before is None or before.id != conversation.id
         if is_other:
+            self._changed_ids.clear()
             self._list.set_messages((), self._look.em)
         self._show_path()
         if is_other or before is None or len(conversation.messages) > len(before.messages):
@@ -99,6 +100,15 @@ class Transcript(QWidget):
         self._list.scroll_to_end()
         self._list.advance()
         self._list.scroll_to_end()
+
+    def scroll_to(self, message_id: str) -> None:
+        """Shows a message from its beginning, such as one that was found."""
+        self._list.scroll_to(message_id)
+
+    def begin_edit(self, message_id: str) -> None:
+        """Opens the editor of a message of the user, for the keyboard."""
+        if (row := self._list.scroll_to(message_id)) is not None:
+            row.edit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Arranges the parts."""

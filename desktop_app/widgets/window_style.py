@@ -8,17 +8,17 @@ from string import Template
 from pilotfish.desktop_app.themes import Colours
 
 _SHEET = Template("""
-#sidebar { background: $window; border: none; }
+#sidebar { background: $surface; border: none; }
 #sidebar QLineEdit { padding: 0 8px; min-height: 30px; }
 #sidebar QLineEdit QToolButton { min-height: 0; padding: 0; border: none; }
 #sidebar QListWidget { background: transparent; border: none; padding: 0; }
 #sidebar QListWidget:focus { border: none; padding: 0; }
-#header { background: $surface; border: none; border-bottom: 1px solid $border; }
+#header { background: $window; border: none; }
 #header #model { font-weight: 600; }
-#speculation { background: $surface; border: none; border-bottom: 1px solid $border; }
+#speculation { background: $window; border: none; border-bottom: 1px solid $border; }
 #banner { background: $raised; border: none; border-bottom: 1px solid $border; }
-#content, #content QStackedWidget { background: $surface; }
-#composer { background: $window; border: 1px solid $border; border-radius: 14px; }
+#content { background: $window; border: none; }
+#composer { background: $surface; border: 1px solid $border; border-radius: 14px; }
 #composer QPlainTextEdit, #composer QPlainTextEdit:focus { background: transparent; border: none; padding: 0; }
 #composer[active="true"] { border: 1px solid $accent; }
 #composer #send {
@@ -30,7 +30,7 @@ _SHEET = Template("""
 #composer #notice { color: $muted; }
 #chip { background: $raised; border: 1px solid $border; border-radius: 8px; }
 #chip QToolButton { padding: 2px; border-radius: 4px; }
-#suggestion { background: $window; border-radius: 16px; padding: 8px 16px; color: $text; }
+#suggestion { background: $surface; border-radius: 16px; padding: 8px 16px; color: $text; }
 #suggestion:hover { background: $selection; }
 #suggestion:focus { border: 2px solid $accent; }
 """)

@@ -19,7 +19,7 @@ class Application:
     """The window and all behind it. `PILOTFISH_DATA` must point to a folder of the test."""
 
     def __init__(self, command: Sequence[str] | None, store: Store | str | None = "open") -> None:
-        self.app = application()
+        self.app, self.is_closed = application(), False
         self.store = open_store() if store == "open" else store
         self.control = build(self.app, self.store, command)
         self.window, self.desk = self.control.window, self.control.desk
@@ -65,6 +65,10 @@ class Application:
         return self.desk.session.conversation.path
 
     def close(self) -> None:
+        """Ends it; idempotent."""
+        if self.is_closed:
+            return
+        self.is_closed = True
         self.window.close()
         if self.store is not None:
             self.store.close()

@@ -95,8 +95,8 @@ def test_keyboard_only(open_app: Open, bundle: Path):
     app.press(Qt.Key.Key_Right, ALT)
     assert app.path[-1].id != first.path[-1].id
     app.press(Qt.Key.Key_E, CONTROL | SHIFT)
-    app.type(" edited")
-    app.press(Qt.Key.Key_Return)
+    app.type("edited")
+    app.press(Qt.Key.Key_Return, CONTROL)
     app.wait(lambda: "edited" in app.path[0].text and not app.desk.session.is_busy)
     assert len(app.desk.session.conversation.siblings(first.path[0].id)) == 2
     app.press(Qt.Key.Key_N, CONTROL)
@@ -107,6 +107,8 @@ def test_keyboard_only(open_app: Open, bundle: Path):
     app.press(Qt.Key.Key_Return)
     app.press(Qt.Key.Key_Return)
     assert app.desk.session.conversation.id == first.id
+    app.press(Qt.Key.Key_Escape)
+    assert app.sidebar.search.text() == ""
 
 
 def test_escape_stops_while_decoding_in_prefill_and_while_loading(open_app: Open, bundle: Path):
@@ -293,9 +295,9 @@ def test_a_newer_database_is_told_and_left_alone(open_app: Open, bundle: Path):
 
 def test_geometry_is_kept(open_app: Open):
     app = open_app()
-    app.window.resize(900, 650)
+    app.window.resize(790, 620)  # within the screen of the platform
     app.close()
-    assert open_app().window.size().toTuple() == (900, 650)
+    assert open_app().window.size().toTuple() == (790, 620)
 
 
 def test_chats_go_out_and_in_as_files(open_app: Open, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -312,5 +314,5 @@ def test_chats_go_out_and_in_as_files(open_app: Open, bundle: Path, tmp_path: Pa
         monkeypatch.setattr(f"{dialog}.getOpenFileName", lambda *arguments, path=exported: (str(path), ""))
         app.control.chats.import_file()
         assert [message.text for message in app.path] == ["Why: is the sky blue?", REPLY]
-    assert proposed[0] == "Why is the sky blue .md"
+    assert proposed[0] == "Why is the sky blue.md"
     assert len(app.desk.chats()) == 3
