@@ -17,10 +17,10 @@ class _Field(QPlainTextEdit):
 
     def event(self, event: QEvent) -> bool:
         # Its own keys come here, not to the shortcuts of the window.
-        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
-            if _is_ctrl_enter(event) or event.key() == Qt.Key.Key_Escape:
-                event.accept()
-                return True
+        is_key = event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent)
+        if is_key and (_is_ctrl_enter(event) or event.key() == Qt.Key.Key_Escape):
+            event.accept()
+            return True
         return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

@@ -20,7 +20,7 @@ from pilotfish.desktop_app.widgets.transcript import Transcript
 from pilotfish.desktop_app.widgets.welcome import Welcome
 from pilotfish.desktop_app.widgets.window_style import window_sheet
 
-COLUMN_WIDTH = 860
+COLUMN_WIDTH = 760
 SIDEBAR_WIDTH, MIN_SIDEBAR_WIDTH = 260, 180
 FIRST_SIZE = (1180, 800)
 

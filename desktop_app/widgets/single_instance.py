@@ -51,7 +51,7 @@ class SingleInstance(QObject):
     @property
     def owner(self) -> str:
         """The process that holds the lock, in words."""
-        _, pid, host, program = self._lock.getLockInfo() if self._lock.getLockInfo()[0] else (False, 0, "", "")
+        pid, host, program = self._lock.getLockInfo()
         return f"{program or 'a program'} (process {pid}{f' on {host}' if host else ''})"
 
     def release(self) -> None:
