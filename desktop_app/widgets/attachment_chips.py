@@ -56,7 +56,9 @@ class AttachmentChips(QWidget):
                 old.hide()
                 old.deleteLater()
         for number, attachment in enumerate(self._attachments):
-            self._grid.addWidget(self._chip(attachment), number // NUM_COLUMNS, number % NUM_COLUMNS)
+            chip = self._chip(attachment)
+            self._grid.addWidget(chip, number // NUM_COLUMNS, number % NUM_COLUMNS)
+            chip.show()  # now, not when the event loop comes round, so that Tab finds it
         self.setVisible(bool(self._attachments))
 
     def _chip(self, attachment: Attachment) -> QWidget:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from PySide6.QtCore import QByteArray, QSettings, Qt, Signal
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QFrame,
+    QHBoxLayout,
+    QMainWindow,
+    QSplitter,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from pilotfish.desktop_app.models import list_models
 from pilotfish.desktop_app.places import window_path
@@ -16,6 +25,7 @@ from pilotfish.desktop_app.widgets.empty_page import EmptyPage
 from pilotfish.desktop_app.widgets.header import Header
 from pilotfish.desktop_app.widgets.icons import app_icon
 from pilotfish.desktop_app.widgets.speculation_panel import SpeculationPanel
+from pilotfish.desktop_app.widgets.tab_order import in_tab_order
 from pilotfish.desktop_app.widgets.transcript import Transcript
 from pilotfish.desktop_app.widgets.welcome import Welcome
 from pilotfish.desktop_app.widgets.window_style import window_sheet
@@ -71,6 +81,17 @@ class MainWindow(QMainWindow):
         self.show()
         self.raise_()
         self.activateWindow()
+
+    def focusNextPrevChild(self, is_next: bool) -> bool:
+        """Through the parts one after the other; Qt would go by the order in which their contents were made."""
+        parts = (self.sidebar, self.header, self.banner, self.panel, self.pages, self.composer)
+        chain = [widget for part in parts for widget in in_tab_order(part)]
+        current = QApplication.focusWidget()
+        if current not in chain:
+            return super().focusNextPrevChild(is_next)
+        following = chain[(chain.index(current) + (1 if is_next else -1)) % len(chain)]
+        following.setFocus(Qt.FocusReason.TabFocusReason if is_next else Qt.FocusReason.BacktabFocusReason)
+        return True
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Keeps size and place, and lets the controls save."""

@@ -61,7 +61,7 @@ def check_contrast(window: QWidget) -> None:
 
 def describe(widget: QWidget) -> str:
     text = getattr(widget, "text", lambda: "")()
-    return f"{type(widget).__name__} {widget.objectName()} {text!r}"
+    return f"{type(widget).__name__} {widget.objectName()} {text!r} {widget.accessibleName()!r}"
 
 
 def _shown_text(widget: QWidget) -> str:
