@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QScrollArea, QWidget
 
-from pilotfish.desktop_app.widgets.tab_order import in_tab_order, takes_tab
+from pilotfish.desktop_app.widgets.tab_order import ORDERS_TAB, in_tab_order, takes_tab
 
 
 class Canvas(QWidget):
@@ -20,7 +20,7 @@ class Canvas(QWidget):
         """To the next thing in it, or out of it behind the last one."""
         current = QApplication.focusWidget()
         chain = in_tab_order(self)
-        if current not in chain:
+        if current not in chain or self.window().property(ORDERS_TAB):
             return super().focusNextPrevChild(is_next)
         index = chain.index(current) + (1 if is_next else -1)
         following = chain[index] if 0 <= index < len(chain) else self._outside(is_next)

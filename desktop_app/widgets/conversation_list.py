@@ -57,7 +57,7 @@ class ConversationList(QFrame):
         self._delegate = ChatDelegate(self.list)
         self._new = QPushButton(f" {self.tr('New chat')}", self)
         self._more = QToolButton(self)
-        self._undo_bar = QFrame(self, visible=False)
+        self._undo_bar = QFrame(self)
         self._undo_words = QLabel(self._undo_bar, textFormat=Qt.TextFormat.PlainText)
         self._undo = QPushButton(self.tr("Undo"), self._undo_bar)
         self._nothing = QLabel(self, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
@@ -160,6 +160,7 @@ class ConversationList(QFrame):
         self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._more.setIconSize(QSize(18, 18))
         self._nothing.setProperty("role", "muted")
+        self._undo_bar.hide()
 
     def _name_controls(self) -> None:
         self.search.setPlaceholderText(self.tr("Search"))
@@ -204,7 +205,7 @@ class ConversationList(QFrame):
         self.list.customContextMenuRequested.connect(self._show_menu_at)
         delete = QShortcut(QKeySequence(QKeySequence.StandardKey.Delete), self.list)
         delete.setContext(Qt.ShortcutContext.WidgetShortcut)
-        delete.activated.connect(lambda: self.current_id and self.delete_requested.emit(self.current_id))
+        delete.activated.connect(self._delete)
 
     def _open(self, item: QListWidgetItem) -> None:
         if item.data(ID):
@@ -213,6 +214,10 @@ class ConversationList(QFrame):
     def _rename(self, item: QListWidgetItem) -> None:
         if item.data(ID) and item.text().strip():
             self.renamed.emit(item.data(ID), " ".join(item.text().split()))
+
+    def _delete(self) -> None:
+        if self.current_id:
+            self.delete_requested.emit(self.current_id)
 
     def _enter_hits(self) -> None:
         """Enter in the search goes on to what was found."""
@@ -241,8 +246,8 @@ class ConversationList(QFrame):
         menu = QMenu(self)
         menu.addAction(self.tr("New temporary chat"), lambda: self.new_requested.emit(True))
         menu.addSeparator()
-        menu.addAction(self.tr("Import a chat …"), self.import_requested)
+        menu.addAction(self.tr("Import a chat …"), self.import_requested.emit)
         menu.addAction(self.tr("Export this chat …"), lambda: self.export_requested.emit(self.current_id))
         menu.addSeparator()
-        menu.addAction(self.tr("Keyboard shortcuts"), self.shortcuts_requested)
+        menu.addAction(self.tr("Keyboard shortcuts"), self.shortcuts_requested.emit)
         return menu

@@ -50,7 +50,8 @@ class EmptyPage(QWidget):
             self.tr("Explain recursion to a child"),
         )
         for text in texts:
-            button = QPushButton(text, self, objectName="suggestion")
+            button = QPushButton(text, self)
+            button.setObjectName("suggestion")
             button.setAccessibleName(text)
             button.setToolTip(self.tr("Ask this (Space)"))
             button.clicked.connect(lambda _=False, text=text: self.suggested.emit(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -32,8 +33,8 @@ class Header(QFrame):
         self._models = models
         self._state = EngineState()
         self._sidebar = QToolButton(self)
-        self.model = QToolButton(self, objectName="model")
-        self.stop = QPushButton(self.tr("Stop"), self, visible=False)
+        self.model = QToolButton(self)
+        self.stop = QPushButton(self.tr("Stop"), self)
         self._title = QLabel(self, textFormat=Qt.TextFormat.PlainText)
         self._settings = QToolButton(self)
         self._menu = QMenu(self)
@@ -77,6 +78,8 @@ class Header(QFrame):
         self.model.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.model.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # the arrow goes behind the name
         self.model.setMenu(self._menu)
+        self.model.setObjectName("model")
+        self.stop.hide()
         self.stop.setAccessibleName(self.tr("Stop loading"))
         self.stop.setToolTip(tool_tip(self.tr("Stop loading"), "stop"))
         self._title.setProperty("role", "muted")
@@ -103,11 +106,11 @@ class Header(QFrame):
     def _fill_menu(self) -> None:
         self._menu.clear()
         for entry in self._models():
-            action = self._menu.addAction(entry.name, lambda path=entry.path: self.load_requested.emit(path))
+            action = self._menu.addAction(entry.name, partial(self.load_requested.emit, entry.path))
             action.setCheckable(True)
             is_this = self._state.phase == "ready" and Path(self._state.bundle) == entry.path
             action.setChecked(is_this)
             action.setEnabled(entry.manifest is not None and not is_this)
             action.setToolTip(entry.fault)
         self._menu.addSeparator()
-        self._menu.addAction(self.tr("Models …"), self.models_requested)
+        self._menu.addAction(self.tr("Models …"), self.models_requested.emit)

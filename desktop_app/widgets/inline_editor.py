@@ -17,8 +17,7 @@ class _Field(QPlainTextEdit):
 
     def event(self, event: QEvent) -> bool:
         # Its own keys come here, not to the shortcuts of the window.
-        is_key = event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent)
-        if is_key and (_is_ctrl_enter(event) or event.key() == Qt.Key.Key_Escape):
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.ShortcutOverride and _is_own(event):
             event.accept()
             return True
         return super().event(event)
@@ -30,6 +29,10 @@ class _Field(QPlainTextEdit):
             self.cancelled.emit()
         else:
             super().keyPressEvent(event)
+
+
+def _is_own(event: QKeyEvent) -> bool:
+    return _is_ctrl_enter(event) or event.key() == Qt.Key.Key_Escape
 
 
 def _is_ctrl_enter(event: QKeyEvent) -> bool:

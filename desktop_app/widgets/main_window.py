@@ -25,7 +25,7 @@ from pilotfish.desktop_app.widgets.empty_page import EmptyPage
 from pilotfish.desktop_app.widgets.header import Header
 from pilotfish.desktop_app.widgets.icons import app_icon
 from pilotfish.desktop_app.widgets.speculation_panel import SpeculationPanel
-from pilotfish.desktop_app.widgets.tab_order import in_tab_order
+from pilotfish.desktop_app.widgets.tab_order import ORDERS_TAB, in_tab_order
 from pilotfish.desktop_app.widgets.transcript import Transcript
 from pilotfish.desktop_app.widgets.welcome import Welcome
 from pilotfish.desktop_app.widgets.window_style import window_sheet
@@ -53,6 +53,7 @@ class MainWindow(QMainWindow):
         self.pages = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._is_closed, self._shows_panel = False, True
+        self.setProperty(ORDERS_TAB, True)
         self.setWindowTitle("pilotfish")
         self.setWindowIcon(app_icon())
         self._lay_out()
@@ -73,7 +74,7 @@ class MainWindow(QMainWindow):
     def show_panel(self, is_shown: bool) -> None:
         """Whether the line about speculation is shown."""
         self._shows_panel = is_shown
-        self.show_page(self.pages.currentWidget())
+        self.panel.setVisible(is_shown and self.pages.currentWidget() is not self.welcome)
 
     def show_again(self) -> None:
         """To the front, also from the dock."""
@@ -91,6 +92,7 @@ class MainWindow(QMainWindow):
             return super().focusNextPrevChild(is_next)
         following = chain[(chain.index(current) + (1 if is_next else -1)) % len(chain)]
         following.setFocus(Qt.FocusReason.TabFocusReason if is_next else Qt.FocusReason.BacktabFocusReason)
+        self.transcript.show_widget(following)
         return True
 
     def closeEvent(self, event: QCloseEvent) -> None:
@@ -106,7 +108,8 @@ class MainWindow(QMainWindow):
     def _lay_out(self) -> None:
         for page in (self.empty, self.transcript, self.welcome):
             self.pages.addWidget(page)
-        content = QFrame(objectName="content")
+        content = QFrame()
+        content.setObjectName("content")
         column = QVBoxLayout(content)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)

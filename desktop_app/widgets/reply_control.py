@@ -44,11 +44,11 @@ class ReplyControl(QObject):
 
     def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Sends a message; what cannot be saved goes back into the field."""
+        self._window.composer.set_draft(Draft(text, attachments))
         with telling(self._window.banner):
             self._desk.session.send(text, attachments)
+            self._window.composer.set_draft(Draft())
             self._begun()
-            return
-        self._window.composer.set_draft(Draft(text, attachments))
 
     def edit(self, message_id: str, text: str) -> None:
         """Asks anew with another text."""

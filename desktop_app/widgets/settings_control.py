@@ -85,7 +85,8 @@ class SettingsControl(QObject):
 
     def toggle(self, name: str) -> None:
         """The other way round: `tints`, `shows_sidebar`, `shows_panel` or `speculates`."""
-        self.apply(replace(self.settings, **{name: not getattr(self.settings, name)}))
+        changed = {name: not getattr(self.settings, name)}
+        self.apply(replace(self.settings, **changed))  # type: ignore[arg-type]
 
     def _show(self, settings: Settings, before: Settings | None) -> None:
         window, desk = self._window, self._desk

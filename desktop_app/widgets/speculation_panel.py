@@ -34,9 +34,10 @@ class SpeculationPanel(QFrame):
         self._icon = QLabel(self)
         self._line = QLabel(self, textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self.switch = Switch(self)
-        self.expand = QToolButton(self, checkable=True, autoRaise=True)
-        self._details = QFrame(self, visible=False)
+        self.expand = QToolButton(self)
+        self._details = QFrame(self)
         self._rows = QGridLayout()
+        self._labels: list[tuple[QLabel, QLabel]] = []  # a name and a value in each row
         self._why = QLabel(self._details, textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self._plot = SpeculationPlot(self._details)
         self.tints = QCheckBox(self.tr("Tint the text by who wrote it"), self._details)
@@ -110,20 +111,16 @@ class SpeculationPanel(QFrame):
     def _show_details(self) -> None:
         progress, points = self._history.progress, self._history.points
         rows = details(progress, self._facts, points[-1] if points else None, self.tr)
-        for number, (name, value) in enumerate(rows):
-            if self._rows.itemAtPosition(number, 0) is None:
-                self._rows.addWidget(QLabel(self._details), number, 0)
-                self._rows.addWidget(QLabel(self._details), number, 1)
-            for column, text in enumerate((name, value)):
-                label = self._rows.itemAtPosition(number, column).widget()
-                label.setTextFormat(Qt.TextFormat.PlainText)
-                set_role(label, "" if column else "muted")
-                label.setVisible(True)
+        while len(self._labels) < len(rows):
+            name_label, value_label = (QLabel(self._details, textFormat=Qt.TextFormat.PlainText) for _ in range(2))
+            set_role(name_label, "muted")
+            self._rows.addWidget(name_label, len(self._labels), 0)
+            self._rows.addWidget(value_label, len(self._labels), 1)
+            self._labels.append((name_label, value_label))
+        for number, labels in enumerate(self._labels):
+            for label, text in zip(labels, rows[number] if number < len(rows) else ("", ""), strict=True):
                 label.setText(text)
-        for number in range(len(rows), self._rows.rowCount()):
-            for column in range(2):
-                if (item := self._rows.itemAtPosition(number, column)) is not None:
-                    item.widget().setVisible(False)
+                label.setVisible(bool(text))
         self._why.setText(reason(progress))
         self._why.setVisible(bool(self._why.text()))
         self._plot.show_points(points, baseline_tokens_per_s(progress) if progress else None)
@@ -134,6 +131,8 @@ class SpeculationPanel(QFrame):
         self.switch.setToolTip(tool_tip(self.tr("Speculation on (drafts when it pays) or off"), "speculation"))
         self.tints.setAccessibleName(self.tints.text())
         self.tints.setToolTip(tool_tip(self.tr("Show who wrote which token"), "toggle_tints"))
+        self.expand.setCheckable(True)
+        self._details.hide()
         self.expand.setIconSize(QSize(16, 16))
 
     def _lay_out(self) -> None:

@@ -105,6 +105,11 @@ class Transcript(QWidget):
         """Shows a message from its beginning, such as one that was found."""
         self._list.scroll_to(message_id)
 
+    def show_widget(self, widget: QWidget) -> None:
+        """Scrolls to a widget of a message, if it is one."""
+        if self._list.isAncestorOf(widget):
+            self._list.ensureWidgetVisible(widget)
+
     def begin_edit(self, message_id: str) -> None:
         """Opens the editor of a message of the user, for the keyboard."""
         if (row := self._list.scroll_to(message_id)) is not None:

@@ -64,6 +64,11 @@ class WindowControl(QObject):
         elif self.desk.engine != engine:
             self.replies.count()
 
+    def stop(self) -> None:
+        """Leaves the search if it has the focus, or stops what runs."""
+        if not self.chats.leave_search():
+            self.desk.stop()
+
     def show_shortcuts(self) -> None:
         """Opens the sheet of keys."""
         ShortcutSheet(self.window).exec()
@@ -96,7 +101,7 @@ class WindowControl(QObject):
             "next_chat": lambda: chats.step(1), "previous_chat": lambda: chats.step(-1),
             "rename_chat": window.sidebar.rename_current, "delete_chat": chats.delete_shown,
             "undo_delete": chats.undo_delete, "import_chat": chats.import_file, "export_chat": chats.export,
-            "stop": lambda: chats.leave_search() or self.desk.stop(), "attach": window.composer.choose_files,
+            "stop": self.stop, "attach": window.composer.choose_files,
             "focus_composer": window.composer.editor.setFocus, "regenerate": replies.regenerate_last,
             "continue_reply": replies.continue_last, "edit_last": replies.edit_last, "copy_reply": replies.copy_last,
             "previous_branch": lambda: replies.step_version(-1), "next_branch": lambda: replies.step_version(1),
