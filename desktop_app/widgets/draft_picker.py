@@ -13,7 +13,7 @@ from rich.filesize import decimal
 from pilotfish.desktop_app.draft_search import DraftFinding, find_drafts
 from pilotfish.desktop_app.programs import pilotfish_command
 from pilotfish.desktop_app.widgets.background import Background
-from pilotfish.desktop_app.widgets.forms import SPACE, button, named, note
+from pilotfish.desktop_app.widgets.forms import SPACE, button, named, note, resize_for_text
 from pilotfish.desktop_app.widgets.theme import set_role
 
 
@@ -31,7 +31,7 @@ class DraftPicker(QDialog):
         self.chosen = ""
         self.status, self.explanation = note(), note(role="")
         self.list = QListWidget()
-        self.list.setWordWrap(True)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         named(self.list, self.tr("Drafts"), self.tr("Models and whether they fit (arrow keys)"))
         self.list.currentItemChanged.connect(self._explain)
         self.use = button(self.tr("Use as draft"), self.tr("Draft with this model"), self._use, "primary")
@@ -50,7 +50,7 @@ class DraftPicker(QDialog):
         layout.addWidget(self.list, 2)
         layout.addWidget(self.explanation, 1, Qt.AlignmentFlag.AlignTop)
         layout.addLayout(row)
-        self.resize(640, 520)
+        resize_for_text(self, 640, 520)
         path = Path(target).expanduser()
         self._search(str(path.absolute().parent) if path.exists() else None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -25,6 +25,7 @@ from pilotfish.desktop_app.widgets.theme import set_role
 from pilotfish.runtime import PilotfishError
 
 SPACE = 8
+USUAL_LINE = 16  # pixels of a line of text of ten points
 
 
 def named(widget: QWidget, name: str, tip: str) -> QWidget:
@@ -176,6 +177,13 @@ class NumberEdit(QWidget):
             set_role(self.edit, "")
 
 
+def resize_for_text(window: QWidget, width: int, height: int) -> None:
+    """That size for text of the usual size, more for larger text, but no more than the screen has."""
+    scale = max(window.fontMetrics().height() / USUAL_LINE, 1.0)
+    wanted = QSize(round(width * scale), round(height * scale))
+    window.resize(wanted.boundedTo(window.screen().availableSize()))
+
+
 def scrolled(layout: QVBoxLayout) -> QScrollArea:
     """A page that scrolls if the window is too low for it; only what is in it takes focus."""
     page = QWidget()
@@ -183,6 +191,7 @@ def scrolled(layout: QVBoxLayout) -> QScrollArea:
     area = QScrollArea()
     area.setWidgetResizable(True)
     area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     area.setWidget(page)
+    for part in (page, area.viewport()):
+        part.setAutoFillBackground(False)  # what lies behind shows through
     return area

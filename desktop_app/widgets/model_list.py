@@ -20,7 +20,7 @@ from rich.filesize import decimal
 
 from pilotfish.desktop_app.errors import DesktopError
 from pilotfish.desktop_app.models import FitEstimate, ModelEntry, delete_model, estimate_fit, list_models
-from pilotfish.desktop_app.widgets.forms import SPACE, button, clear_layout, named, note
+from pilotfish.desktop_app.widgets.forms import SPACE, button, clear_layout, named, note, scrolled
 from pilotfish.desktop_app.widgets.theme import set_role
 from pilotfish.runtime.bundle import ModelEntry as BundleModel
 from pilotfish.runtime.memory import free_memory
@@ -42,6 +42,7 @@ class ModelList(QWidget):
         self.list = QListWidget()
         named(self.list, self.tr("Models on this computer"), self.tr("Choose a model (arrow keys); Enter loads it"))
         self.list.setMinimumWidth(30 * SPACE)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.currentItemChanged.connect(lambda: self._show_entry())
         self.list.itemActivated.connect(lambda: self._load())
         layout = QHBoxLayout(self)
@@ -101,12 +102,18 @@ class ModelList(QWidget):
             row.addWidget(each)
         row.addStretch(1)
         row.addWidget(self.delete)
+        told = QVBoxLayout()
+        told.setContentsMargins(0, 0, SPACE, 0)
+        told.setSpacing(SPACE)
+        told.addWidget(self.title)
+        told.addLayout(self.facts)
+        told.addWidget(self.fault)
+        told.addWidget(self.verdict)
+        told.addStretch(1)
         layout = QVBoxLayout(card)
         layout.setContentsMargins(2 * SPACE, 2 * SPACE, 2 * SPACE, 2 * SPACE)
         layout.setSpacing(SPACE)
-        for part in (self.title, self.facts, self.verdict, self.fault):
-            layout.addWidget(part)
-        layout.addStretch(1)
+        layout.addWidget(scrolled(told), 1)
         layout.addLayout(row)
         return card
 
@@ -129,8 +136,10 @@ class ModelList(QWidget):
         self.fault.setText(entry.fault if entry else "")
         self.fault.setVisible(bool(self.fault.text()))
         fit = self.fit(entry) if entry and not is_loaded else None
-        self.verdict.setText(self._fit_words(fit) if fit else self.tr("It is loaded.") if is_loaded else "")
-        set_role(self.verdict, VERDICT_ROLES[fit.verdict] if fit else "good")
+        damaged = self.tr("Delete it, and add the model again.") if entry and entry.fault else ""
+        self.verdict.setText(self._fit_words(fit) if fit else self.tr("It is loaded.") if is_loaded else damaged)
+        self.verdict.setVisible(bool(self.verdict.text()))
+        set_role(self.verdict, VERDICT_ROLES[fit.verdict] if fit else "good" if is_loaded else "")
         self.load.setVisible(not is_loaded)
         self.load.setEnabled(entry is not None and entry.manifest is not None)
         self.unload.setVisible(is_loaded)
@@ -188,25 +197,24 @@ class ModelList(QWidget):
         self.refresh()
 
 
-class FactTable(QWidget):
+class FactTable(QGridLayout):
     """Rows of a name and a value."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, SPACE, 0, SPACE)
-        self._grid.setHorizontalSpacing(2 * SPACE)
-        self._grid.setVerticalSpacing(SPACE)
-        self._grid.setColumnStretch(1, 1)
+        self.setContentsMargins(0, SPACE, 0, SPACE)
+        self.setHorizontalSpacing(2 * SPACE)
+        self.setVerticalSpacing(SPACE)
+        self.setColumnStretch(1, 1)
 
     def show_rows(self, rows: list[tuple[str, str]]) -> None:
         """Shows these instead of those before."""
-        clear_layout(self._grid)
+        clear_layout(self)
         for row, (name, value) in enumerate(rows):
             label = QLabel(name)
             label.setProperty("role", "muted")
-            self._grid.addWidget(label, row, 0, Qt.AlignmentFlag.AlignTop)
-            self._grid.addWidget(note(value, ""), row, 1)
+            self.addWidget(label, row, 0, Qt.AlignmentFlag.AlignTop)
+            self.addWidget(note(value, ""), row, 1)
 
 
 def _named(model: BundleModel) -> str:

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QTabWidget, QVBoxLayout, QWi
 
 from pilotfish.desktop_app.programs import pilotfish_command
 from pilotfish.desktop_app.widgets.add_model import AddModelPage
-from pilotfish.desktop_app.widgets.forms import SPACE, button
+from pilotfish.desktop_app.widgets.forms import SPACE, button, resize_for_text
 from pilotfish.desktop_app.widgets.model_list import ModelList
 from pilotfish.runtime.catalog import bundles_dir, load_catalog
 from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
@@ -52,7 +52,7 @@ class ModelsDialog(QDialog):
         layout.setSpacing(SPACE)
         layout.addWidget(self.tabs, 1)
         layout.addLayout(row)
-        self.resize(820, 540)
+        resize_for_text(self, 820, 600)
 
     def set_loaded(self, loaded: Path | None, context_length: int | None = None) -> None:
         """Another bundle is loaded, or none."""

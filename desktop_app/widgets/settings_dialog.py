@@ -8,7 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QMessageBox, QTabWidget, QVBoxLayout, QWidget
 
 from pilotfish.desktop_app.settings import LoadOptions, Settings
-from pilotfish.desktop_app.widgets.forms import SPACE, button
+from pilotfish.desktop_app.widgets.forms import SPACE, button, resize_for_text
 from pilotfish.desktop_app.widgets.replies_page import RepliesPage
 from pilotfish.desktop_app.widgets.settings_page import SettingsPage
 from pilotfish.desktop_app.widgets.settings_pages import LookPage, ModelPage, SpeculationPage
@@ -49,7 +49,7 @@ class SettingsDialog(QDialog):
         layout.setSpacing(2 * SPACE)
         layout.addWidget(self.tabs, 1)
         layout.addLayout(self._buttons())
-        self.resize(700, 720)
+        resize_for_text(self, 700, 720)
         self.show_settings(settings)
 
     def show_settings(self, settings: Settings) -> None:

@@ -54,6 +54,7 @@ QPushButton[role="primary"]:hover, QPushButton[role="primary"]:pressed { border-
 QPushButton[role="primary"]:focus { border: 2px solid $text; }
 QPushButton[role="primary"]:disabled { background: $window; color: $muted; border-color: $border; }
 QPushButton[role="danger"] { color: $error; }
+QPushButton[role="danger"]:disabled { color: $muted; }
 QPushButton[role="quiet"], QToolButton { background: transparent; border-color: transparent; }
 QPushButton[role="quiet"]:hover, QToolButton:hover { background: $raised; }
 QPushButton[role="quiet"]:focus, QToolButton:focus { border-color: $accent; }
@@ -104,6 +105,7 @@ QHeaderView::section {
 
 QScrollArea { background: transparent; border: 2px solid transparent; border-radius: ${p8}px; }
 QScrollArea:focus { border-color: $accent; }
+QAbstractScrollArea::corner { background: transparent; border: none; }
 QScrollBar:vertical { background: transparent; width: ${p12}px; margin: 0; }
 QScrollBar:horizontal { background: transparent; height: ${p12}px; margin: 0; }
 QScrollBar::handle { background: $border; border-radius: ${p4}px; margin: ${p2}px; }

@@ -47,7 +47,7 @@ class Welcome(QWidget):
         )  # fmt: skip
         card = QFrame()
         card.setProperty("role", "card")
-        card.setFixedWidth(WIDTH)
+        card.setMinimumWidth(WIDTH)  # a larger text makes it wider
         self._fill(QVBoxLayout(card))
         layout = QVBoxLayout(self)
         layout.addStretch(1)

@@ -59,6 +59,20 @@ def check_contrast(window: QWidget) -> None:
                 assert ratio >= READABLE, f"{describe(each)}: {ratio:.2f}"
 
 
+def check_not_clipped(window: QWidget) -> None:
+    """Labels and buttons have the room that their text needs."""
+    QApplication.processEvents()
+    for each in window.findChildren(QWidget):
+        if isinstance(each, (QLabel, QAbstractButton)) and each.isVisibleTo(window) and _shown_text(each):
+            needed = each.sizeHint()
+            if isinstance(each, QLabel) and each.wordWrap():
+                needed.setWidth(each.minimumSizeHint().width())
+                needed.setHeight(each.heightForWidth(each.width()))
+            given = each.size()
+            assert given.width() >= needed.width(), f"{describe(each)}: {given.width()} wide, not {needed.width()}"
+            assert given.height() >= needed.height(), f"{describe(each)}: {given.height()} high, not {needed.height()}"
+
+
 def describe(widget: QWidget) -> str:
     text = getattr(widget, "text", lambda: "")()
     return f"{type(widget).__name__} {widget.objectName()} {text!r} {widget.accessibleName()!r}"

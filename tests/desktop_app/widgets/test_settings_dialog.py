@@ -11,7 +11,7 @@ from pilotfish.desktop_app.devices import find_devices
 from pilotfish.desktop_app.settings import LoadOptions, Settings
 from pilotfish.desktop_app.widgets.settings_dialog import SettingsDialog
 from pilotfish.desktop_app.widgets.theme import apply_theme
-from support.walk import check_contrast, check_names, check_tab_order
+from support.walk import check_contrast, check_names, check_not_clipped, check_tab_order
 
 
 @pytest.fixture
@@ -190,6 +190,14 @@ def test_the_wheel_changes_no_choice(make):
     assert box.currentData() == "system"
 
 
+def test_large_text_gets_a_larger_window(make, qapp):
+    usual = make().size()
+    apply_theme(qapp, "light", 1.5)
+    large = make().size().boundedTo(qapp.primaryScreen().availableSize())
+    apply_theme(qapp, "light")
+    assert large.width() > usual.width()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_each_page_can_be_used_by_keys_and_read(make, qapp, theme):
     dialog = make(loaded_with=LoadOptions(num_threads=3))
@@ -199,3 +207,4 @@ def test_each_page_can_be_used_by_keys_and_read(make, qapp, theme):
         check_names(dialog)
         check_tab_order(dialog)
         check_contrast(dialog)
+        check_not_clipped(dialog)

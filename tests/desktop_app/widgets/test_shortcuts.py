@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QLabel
 
 from pilotfish.desktop_app.widgets.shortcuts import SHORTCUTS, ShortcutSheet, tool_tip
 from pilotfish.desktop_app.widgets.theme import apply_theme
-from support.walk import check_contrast, check_names, check_tab_order
+from support.walk import check_contrast, check_names, check_not_clipped, check_tab_order
 
 
 def test_each_shortcut_is_one_key_and_no_two_are_the_same(qapp):
@@ -42,3 +42,4 @@ def test_the_sheet_shows_all_and_can_be_read(qtbot, qapp, theme):
     check_names(sheet)
     check_tab_order(sheet)
     check_contrast(sheet)
+    check_not_clipped(sheet)
