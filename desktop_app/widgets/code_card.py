@@ -13,7 +13,7 @@ from pilotfish.desktop_app.origins import Part, Run
 from pilotfish.desktop_app.widgets.look import Look
 from pilotfish.desktop_app.widgets.prose import displayed
 from pilotfish.desktop_app.widgets.text_view import Selecting, TextView
-from pilotfish.desktop_app.widgets.tinting import colour_ranges, lay_over, tint_ranges
+from pilotfish.desktop_app.widgets.tinting import Layer, colour_ranges, lay_over, tint_ranges
 from pilotfish.desktop_app.widgets.visible_text import GOES_ON
 
 TAB_CHARACTERS = 4
@@ -30,13 +30,13 @@ class CodeCard(QFrame):
         self._pieces: list[str] = []
         self._laid_index = 0
         self._laid: list[tuple[str, Words, tuple[Run, ...]]] = []  # what was laid over the lines of that piece
-        self._language = QLabel(self)
-        self._language.setProperty("role", "small")
-        self._copy = QToolButton(self)
-        self._copy.setProperty("role", "action")
-        self._copy.setText(self.tr("Copy"))
-        self._copy.setToolTip(self.tr("Copy this code (Space, when it has the focus)"))
-        self._copy.clicked.connect(self.copy_code)
+        self.language = QLabel(self)
+        self.language.setProperty("role", "small")
+        self.copy = QToolButton(self)
+        self.copy.setProperty("role", "action")
+        self.copy.setText(self.tr("Copy"))
+        self.copy.setToolTip(self.tr("Copy this code (Space, when it has the focus)"))
+        self.copy.clicked.connect(self.copy_code)
         self.view = TextView(look, selecting, self)
         self.view.setLineWrapMode(TextView.LineWrapMode.NoWrap)
         self.view.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
@@ -60,8 +60,8 @@ class CodeCard(QFrame):
         self._pieces[index:] = [code]
         self.view.keep_selection(lambda: self._write(index, before, code))
         self._lay_over(index, language, part)
-        self._language.setText(language or self.tr("code"))
-        self._copy.setAccessibleName(self.tr("Copy the code in {}").format(language or self.tr("no language")))
+        self.language.setText(language or self.tr("code"))
+        self.copy.setAccessibleName(self.tr("Copy the code in {}").format(language or self.tr("no language")))
 
     def remove_pieces(self, index: int) -> None:
         """Takes away the pieces from that one on; not the first."""
@@ -76,10 +76,10 @@ class CodeCard(QFrame):
     def lay_out(self, width: int) -> int:
         """Arranges everything over `width` pixels and returns the height."""
         pad = round(self._look.em * 0.5)
-        head = max(self._language.sizeHint().height(), self._copy.sizeHint().height())
-        button = self._copy.sizeHint().width()
-        self._language.setGeometry(2 * pad, pad // 2, max(width - button - 3 * pad, 0), head)
-        self._copy.setGeometry(width - button - pad // 2, pad // 2, button, head)
+        head = max(self.language.sizeHint().height(), self.copy.sizeHint().height())
+        button = self.copy.sizeHint().width()
+        self.language.setGeometry(2 * pad, pad // 2, max(width - button - 3 * pad, 0), head)
+        self.copy.setGeometry(width - button - pad // 2, pad // 2, button, head)
         size = self.view.document().size()
         bar = self.view.horizontalScrollBar().sizeHint().height() if size.width() > width - 4 * pad else 0
         height = math.ceil(size.height()) + bar
@@ -89,7 +89,7 @@ class CodeCard(QFrame):
 
     def _style_document(self) -> None:
         document, font = self.view.document(), self._look.code_font
-        document.setDefaultFont(font)
+        self.view.setFont(font)
         option = QTextOption()
         option.setTextDirection(Qt.LayoutDirection.LeftToRight)
         option.setWrapMode(QTextOption.WrapMode.NoWrap)
@@ -98,7 +98,6 @@ class CodeCard(QFrame):
         style = QTextBlockFormat()
         style.setLineHeight(CODE_LINE_HEIGHT, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
         QTextCursor(document).setBlockFormat(style)
-        self.view.setFont(font)
         self.view.setAccessibleName(self.tr("Code"))
 
     def _first_of(self, index: int) -> QTextBlock:
@@ -116,6 +115,7 @@ class CodeCard(QFrame):
             shown = shown[len(_displayed(before)) :]
             cursor.movePosition(QTextCursor.MoveOperation.End)
         elif (block := self._first_of(index)).isValid():
+            self._laid = []
             cursor.setPosition(block.position())
             cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
         else:
@@ -134,11 +134,13 @@ class CodeCard(QFrame):
         block, colours = self._first_of(index), self._look.colours
         if index != self._laid_index:
             self._laid_index, self._laid = index, []
+        layers: list[Layer] = []
         for number, line in enumerate(lines):
             if self._laid[number : number + 1] != [(line, words[number], runs[number])]:
                 tints = tint_ranges(line, runs[number], colours)
-                lay_over(block, [*tints, *colour_ranges(line, words[number], colours)])
+                layers.append((block, [*tints, *colour_ranges(line, words[number], colours)]))
             block = block.next()
+        lay_over(self.view.document(), layers)
         self._laid = list(zip(lines, words, runs, strict=True))
 
 

@@ -22,7 +22,7 @@ class Legend(ProseView):
             "lookup": self.tr("copied from earlier text (dashed)"),
             "target": self.tr("written by the target (no line)"),
         }
-        self.document().setDefaultFont(look.small_font)
+        self.setFont(look.small_font)
         self.setAccessibleName(self.tr("What the tints mean"))
         cursor = QTextCursor(self.document())
         for kind in KINDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from PySide6.QtGui import QFont, QFontDatabase, QFontMetricsF
 
@@ -25,27 +26,34 @@ class Look:
     @property
     def font(self) -> QFont:
         """The font of messages."""
-        return self._scaled(QFontDatabase.SystemFont.GeneralFont, TEXT_SCALE)
+        return _font(QFontDatabase.SystemFont.GeneralFont, self.zoom * TEXT_SCALE)
 
     @property
     def small_font(self) -> QFont:
         """The font of footers and buttons."""
-        return self._scaled(QFontDatabase.SystemFont.GeneralFont, SMALL_SCALE)
+        return _font(QFontDatabase.SystemFont.GeneralFont, self.zoom * SMALL_SCALE)
 
     @property
     def code_font(self) -> QFont:
         """The font of code, in which all characters are equally wide."""
-        font = self._scaled(QFontDatabase.SystemFont.FixedFont, 1.0)
-        font.setStyleHint(QFont.StyleHint.Monospace)
-        return font
+        return _font(QFontDatabase.SystemFont.FixedFont, self.zoom)
 
     @property
     def em(self) -> float:
         """The height of the font of messages in pixels; distances are parts of it."""
-        return QFontMetricsF(self.font).height()
+        return _height(self.zoom * TEXT_SCALE)
 
-    def _scaled(self, kind: QFontDatabase.SystemFont, scale: float) -> QFont:
-        font = QFontDatabase.systemFont(kind)
-        base = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont).pointSizeF()
-        font.setPointSizeF(max(base, MIN_POINTS) * self.zoom * scale)
-        return font
+
+@lru_cache(maxsize=32)
+def _font(kind: QFontDatabase.SystemFont, scale: float) -> QFont:
+    font = QFontDatabase.systemFont(kind)
+    base = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont).pointSizeF()
+    font.setPointSizeF(max(base, MIN_POINTS) * scale)
+    if kind == QFontDatabase.SystemFont.FixedFont:
+        font.setStyleHint(QFont.StyleHint.Monospace)
+    return font
+
+
+@lru_cache(maxsize=32)
+def _height(scale: float) -> float:
+    return QFontMetricsF(_font(QFontDatabase.SystemFont.GeneralFont, scale)).height()

@@ -28,22 +28,22 @@ class MessageActions(QWidget):
         self._layout = QHBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(2)
-        self._previous = self._button("‹", self.tr("Show the version before this one"), lambda: self._choose(-1))
-        self._count = QLabel(self)
-        self._count.setFont(look.small_font)
-        self._count.setProperty("role", "small")
-        self._layout.addWidget(self._count)
-        self._next = self._button("›", self.tr("Show the version after this one"), lambda: self._choose(1))
-        self._copy = self._button(
+        self.previous = self._button("‹", self.tr("Show the version before this one"), lambda: self._choose(-1))
+        self.count = QLabel(self)
+        self.count.setFont(look.small_font)
+        self.count.setProperty("role", "small")
+        self._layout.addWidget(self.count)
+        self.next = self._button("›", self.tr("Show the version after this one"), lambda: self._choose(1))
+        self.copy = self._button(
             self.tr("Copy"), self.tr("Copy the message as it was written"), self.copy_clicked.emit
         )  # fmt: skip
-        self._edit = self._button(
+        self.edit = self._button(
             self.tr("Edit"), self.tr("Ask with another text; this one stays"), self.edit_clicked.emit
         )  # fmt: skip
-        self._regenerate = self._button(
+        self.regenerate = self._button(
             self.tr("Regenerate"), self.tr("Ask for another reply; this one stays"), self.regenerate_clicked.emit
         )  # fmt: skip
-        self._continue = self._button(
+        self.continue_ = self._button(
             self.tr("Continue"), self.tr("Ask for the rest of this reply"), self.continue_clicked.emit
         )  # fmt: skip
         self._layout.addStretch(1)
@@ -55,15 +55,15 @@ class MessageActions(QWidget):
         is_reply = message.role == "assistant"
         reason = message.stats.finish_reason if message.stats else None
         is_cut = is_reply and (message.state == "interrupted" or (message.state == "complete" and reason == "length"))
-        self._count.setVisible(len(siblings) > 1)
-        for each in (self._previous, self._next):
+        self.count.setVisible(len(siblings) > 1)
+        for each in (self.previous, self.next):
             each.setVisible(len(siblings) > 1 and not is_busy)
-        self._count.setText(f"{self._index + 1} / {len(siblings)}")
-        self._count.setAccessibleName(self.tr("Version {} of {}").format(self._index + 1, len(siblings)))
-        self._copy.setVisible(bool(message.text))
-        self._edit.setVisible(not is_busy and not is_reply and message.state != "unreadable")
-        self._regenerate.setVisible(not is_busy and is_reply)
-        self._continue.setVisible(not is_busy and is_cut and bool(message.text))
+        self.count.setText(f"{self._index + 1} / {len(siblings)}")
+        self.count.setAccessibleName(self.tr("Version {} of {}").format(self._index + 1, len(siblings)))
+        self.copy.setVisible(bool(message.text))
+        self.edit.setVisible(not is_busy and not is_reply and message.state != "unreadable")
+        self.regenerate.setVisible(not is_busy and is_reply)
+        self.continue_.setVisible(not is_busy and is_cut and bool(message.text))
 
     def _choose(self, step: int) -> None:
         """The last version is followed by the first."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QRect, Signal
 from PySide6.QtWidgets import QWidget
 
 from pilotfish.desktop_app.conversation import Span, as_unicode
@@ -18,18 +18,23 @@ from pilotfish.desktop_app.widgets.prose_view import ProseView
 from pilotfish.desktop_app.widgets.selection import Selection
 from pilotfish.desktop_app.widgets.text_view import TextView
 
-BUDGET = 8000  # what may be rendered in one frame, in characters
+BUDGET = 3000  # what may be rendered in one frame, in characters
 COST_OF_VIEW = 300  # what a view costs beside its characters
 
 
 @dataclass(slots=True)
 class _Shown:
-    """A block and where it is shown: in a view of its own, or as a piece of a card of code."""
+    """A block and where it is shown: in a view of its own, or as a piece of a card of code.
+
+    `height` is that of the view at `width`, or of none if it has changed since.
+    """
 
     block: Block
     text: str
     view: ProseView | CodeCard
     piece: int = 0
+    width: int = -1
+    height: int = 0
 
 
 class MessageBody(QWidget):
@@ -42,13 +47,13 @@ class MessageBody(QWidget):
     ) -> None:  # fmt: skip
         super().__init__(parent)
         self._look, self._selection, self._is_plain = look, selection, is_plain
+        self._width = 0
         self._source = ""  # what is to be shown
         self._origins = Origins(())
         self._read = ""  # as far as it was split
         self._split = Split()
         self._shown: list[_Shown] = []
         self._num_settled = 0  # blocks that are shown as they will stay
-        self._width = 0
 
     @property
     def views(self) -> list[TextView]:
@@ -73,8 +78,12 @@ class MessageBody(QWidget):
         self._source = text
         self._origins = Origins(spans)
 
-    def advance(self, budget: int = BUDGET) -> int:
-        """Renders about `budget` characters of what is new, or one block; returns what is left of the budget."""
+    def advance(self, width: int, budget: int = BUDGET) -> int:
+        """Renders about `budget` characters of what is new, or one block; returns what is left of the budget.
+
+        `width` is that at which the lines will be broken; a text need not be laid out twice then.
+        """
+        self._width = width
         if len(self._read) < len(self._source):
             self._read = self._source[: len(self._read) + max(budget, 1)]
             before = self._split
@@ -92,18 +101,20 @@ class MessageBody(QWidget):
 
     def lay_out(self, width: int) -> int:
         """Arranges the views over `width` pixels and returns the height."""
-        self._width = width
-        top, bottom = 0, 0
+        self._width, top = width, 0
         for each in self._shown:
             if each.piece:
                 continue
             if top and not each.block.continues:
                 top += round(self._look.em * 0.6)
-            indent = min(round(each.block.level * self._look.em * 1.3), width // 2)
-            height = each.view.lay_out(width - indent) if each.text.strip() or isinstance(each.view, CodeCard) else 0
-            each.view.setGeometry(indent, top, width - indent, height)
-            top = bottom = top + height
-        return bottom
+            indent, wide = self._indented(each.block)
+            if each.width != width:
+                is_empty = not each.text.strip() and not isinstance(each.view, CodeCard)
+                each.width, each.height = width, 0 if is_empty else each.view.lay_out(wide)
+            if (geometry := QRect(indent, top, wide, each.height)) != each.view.geometry():
+                each.view.setGeometry(geometry)
+            top += each.height
+        return top
 
     def ideal_width(self) -> int:
         """How wide the widest line is, as the lines are broken now."""
@@ -114,7 +125,8 @@ class MessageBody(QWidget):
         text = block.text if block.kind == "code" else with_definitions(block.text, self._split.definitions)
         if index < len(self._shown):
             before = self._shown[index]
-            if before.block == block and before.text == text and not self._look.has_tints:
+            is_same = before.text == text and replace(before.block, stop=block.stop) == block
+            if is_same and not self._look.has_tints:
                 return 0
             if not _fits(before, block):
                 self._remove_from(index)
@@ -122,6 +134,7 @@ class MessageBody(QWidget):
             self._shown.append(self._new(index, block))
         shown = self._shown[index]
         shown.block, shown.text = block, text
+        self._shown[index - shown.piece].width = -1
         part = None
         if self._look.has_tints:
             part = Part(self._read[block.start : block.stop], block.start, self._origins)
@@ -141,8 +154,14 @@ class MessageBody(QWidget):
             return _Shown(block, "", card)
         view = ProseView(self._look, self._selection, is_plain=self._is_plain, parent=self)
         view.link_opened.connect(self.link_opened)
+        view.lay_out(self._indented(block)[1])
         view.show()
         return _Shown(block, "", view)
+
+    def _indented(self, block: Block) -> tuple[int, int]:
+        """Where a block begins, and how wide it is."""
+        indent = min(round(block.level * self._look.em * 1.3), self._width // 2)
+        return indent, self._width - indent
 
     def _remove_from(self, index: int) -> None:
         for each in self._shown[index:]:

@@ -17,7 +17,7 @@ from pilotfish.desktop_app.widgets.canvas import Canvas
 from pilotfish.desktop_app.widgets.message_body import BUDGET
 from pilotfish.desktop_app.widgets.message_row import MessageRow
 
-COST_OF_ROW = 1500  # in characters, as the budget is counted
+COST_OF_ROW = 800  # in characters, as the budget is counted
 END_PIXELS = 4
 CHARACTERS_OF_A_LINE = 80
 
@@ -52,7 +52,7 @@ class MessageList(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(self.tr("Messages of the chat"))
-        self.setToolTip(self.tr("Page Up and Page Down scroll, Ctrl+End goes to the end"))
+        self.setAccessibleDescription(self.tr("Page Up and Page Down scroll, Ctrl+End goes to the end"))
         self.verticalScrollBar().setSingleStep(40)
         self.verticalScrollBar().valueChanged.connect(self._ask_for_work)
 
@@ -152,7 +152,7 @@ class MessageList(QScrollArea):
     def _render(self, slot: _Slot, budget: int) -> int:
         if budget > 0 and slot.row is not None and slot.row.body.is_behind:
             slot.width = -1
-            return slot.row.advance(budget)
+            return slot.row.advance(self.viewport().width(), budget)
         return budget
 
     def _near(self) -> list[_Slot]:

@@ -17,6 +17,7 @@ from pilotfish.desktop_app.widgets.theme import set_role
 
 LINE_CHARACTERS = 40  # the widest line, in heights of the font
 NAMED_CHARACTERS = 300
+PAD = 0.6  # around a message, in heights of the font
 
 
 class MessageRow(QWidget):
@@ -39,46 +40,46 @@ class MessageRow(QWidget):
         self._bubble = QFrame(self)
         self._bubble.setProperty("role", "bubble" if self._is_mine else "")
         self.body = MessageBody(look, selection, is_plain=self._is_mine, parent=self._bubble)
-        self._chips: list[QLabel] = []
-        self._notice = self._label("error")
-        self._footer = self._label("small")
-        self._actions = MessageActions(look, self)
+        self.chips: list[QLabel] = []
+        self.notice = self._label("error", self.tr("What is wrong with the message"))
+        self.footer = self._label("small", self.tr("What the reply cost"))
+        self.action_bar = MessageActions(look, self)
         self.editor: InlineEditor | None = None
         self.body.link_opened.connect(self.link_opened)
-        self._actions.copy_clicked.connect(self.copy)
-        self._actions.edit_clicked.connect(self.edit)
-        self._actions.regenerate_clicked.connect(lambda: self.regenerate_clicked.emit(self.message.id))
-        self._actions.continue_clicked.connect(lambda: self.continue_clicked.emit(self.message.id))
-        self._actions.chosen.connect(self.chosen)
+        self.action_bar.copy_clicked.connect(self.copy)
+        self.action_bar.edit_clicked.connect(self.edit)
+        self.action_bar.regenerate_clicked.connect(lambda: self.regenerate_clicked.emit(self.message.id))
+        self.action_bar.continue_clicked.connect(lambda: self.continue_clicked.emit(self.message.id))
+        self.action_bar.chosen.connect(self.chosen)
 
     def show_message(self, message: Message, siblings: tuple[Message, ...], *, is_busy: bool) -> None:
         """Takes what is new of the message; the text is rendered by `advance`."""
-        if message.attachments != self.message.attachments or (message.attachments and not self._chips):
+        if message.attachments != self.message.attachments or (message.attachments and not self.chips):
             self._show_chips(message.attachments)
         self.message = message
         self.body.set_source(message.text, message.spans)
-        self._notice.setText(notice_text(message))
-        self._notice.setVisible(bool(self._notice.text()))
-        set_role(self._notice, "warning" if message.state == "interrupted" else "error")
+        self.notice.setText(notice_text(message))
+        self.notice.setVisible(bool(self.notice.text()))
+        set_role(self.notice, "warning" if message.state == "interrupted" else "error")
         is_waiting = message.state == "streaming" and not message.text
-        self._footer.setText(
+        self.footer.setText(
             self.tr("Thinking …") if is_waiting else footer_text(message.stats) if message.stats else ""
         )
-        self._footer.setVisible(bool(self._footer.text()) and (is_waiting or message.state != "streaming"))
-        self._actions.show_for(message, siblings, is_busy=is_busy)
+        self.footer.setVisible(bool(self.footer.text()) and (is_waiting or message.state != "streaming"))
+        self.action_bar.show_for(message, siblings, is_busy=is_busy)
         who = self.tr("Your message") if self._is_mine else self.tr("Reply")
         self.setAccessibleName(f"{who}: {message.text[:NAMED_CHARACTERS]}")
-        self.setToolTip(self.tr("Ctrl+C copies the message"))
+        self.setAccessibleDescription(self.tr("Ctrl+C copies the message, Enter goes into its text"))
 
-    def advance(self, budget: int = BUDGET) -> int:
-        """As of `MessageBody`."""
-        return self.body.advance(budget)
+    def advance(self, width: int, budget: int = BUDGET) -> int:
+        """As of `MessageBody`; `width` is that of the row."""
+        return self.body.advance(self._text_width(self._line(width)), budget)
 
     def lay_out(self, width: int) -> int:
         """Arranges everything over `width` pixels and returns the height."""
         em = self._look.em
-        pad = round(em * 0.6)
-        line = min(width - 2 * pad, round(em * LINE_CHARACTERS))
+        pad = round(em * PAD)
+        line = self._line(width)
         left = (width - line) // 2
         top = self._lay_out_chips(left, pad, line)
         if self.editor is not None:
@@ -86,15 +87,15 @@ class MessageRow(QWidget):
             self.editor.setGeometry(left, top, line, self.editor.sizeHint().height())
             return top + self.editor.height() + pad
         top = self._lay_out_bubble(left, top, line)
-        for label in (self._notice, self._footer):
+        for label in (self.notice, self.footer):
             if label.isVisibleTo(self):
                 height = label.heightForWidth(line)
                 label.setGeometry(left, top + pad // 3, line, height)
                 top += height + pad // 3
-        size = self._actions.sizeHint()
+        size = self.action_bar.sizeHint()
         # The words of the first button, not its frame, are in line with the text.
         x = left + line - size.width() if self._is_mine else left - pad // 2
-        self._actions.setGeometry(QRect(x, top + pad // 4, max(size.width(), 1), size.height()))
+        self.action_bar.setGeometry(QRect(x, top + pad // 4, max(size.width(), 1), size.height()))
         return top + pad // 4 + size.height() + pad // 2
 
     def copy(self) -> None:
@@ -110,7 +111,7 @@ class MessageRow(QWidget):
         self.editor.cancelled.connect(self.end_edit)
         self.editor.resized.connect(self.changed_height)
         self.editor.show()
-        self._actions.hide()
+        self.action_bar.hide()
         self.changed_height.emit()
         self.editor.field.setFocus()
         self.editor.field.selectAll()
@@ -122,7 +123,7 @@ class MessageRow(QWidget):
             self.editor.deleteLater()
             self.editor = None
             self._bubble.show()
-            self._actions.show()
+            self.action_bar.show()
             self.setFocus()
             self.changed_height.emit()
 
@@ -157,14 +158,20 @@ class MessageRow(QWidget):
         self.end_edit()
         self.edited.emit(self.message.id, text)
 
+    def _line(self, width: int) -> int:
+        """How wide a message is in a row of that width."""
+        return max(min(width - 2 * round(self._look.em * PAD), round(self._look.em * LINE_CHARACTERS)), 40)
+
+    def _text_width(self, line: int) -> int:
+        return round(line * 0.85) - 2 * round(self._look.em * PAD) if self._is_mine else line
+
     def _lay_out_bubble(self, left: int, top: int, line: int) -> int:
         if not self._is_mine:
             height = self.body.lay_out(line)
             self.body.setGeometry(0, 0, line, height)
             self._bubble.setGeometry(left, top, line, height)
             return top + height
-        pad = round(self._look.em * 0.6)
-        widest = round(line * 0.85) - 2 * pad
+        pad, widest = round(self._look.em * PAD), self._text_width(line)
         self.body.lay_out(widest)
         width = min(max(self.body.ideal_width(), 8), widest)
         height = self.body.lay_out(width)
@@ -176,35 +183,35 @@ class MessageRow(QWidget):
     def _lay_out_chips(self, left: int, top: int, line: int) -> int:
         """From the right for the user's own, in as many lines as it takes."""
         x, gap = left + line, round(self._look.em * 0.3)
-        height = max((chip.sizeHint().height() for chip in self._chips), default=0)
-        for chip in self._chips:
+        height = max((chip.sizeHint().height() for chip in self.chips), default=0)
+        for chip in self.chips:
             width = min(chip.sizeHint().width(), line)
             if x - width < left:
                 x, top = left + line, top + height + gap
             chip.setGeometry(x - width, top, width, height)
             x -= width + gap
-        return top + (height + gap if self._chips else 0)
+        return top + (height + gap if self.chips else 0)
 
     def _show_chips(self, attachments: tuple[Attachment, ...]) -> None:
-        for chip in self._chips:
+        for chip in self.chips:
             chip.deleteLater()
-        self._chips = []
+        self.chips = []
         for attachment in attachments:
-            chip = self._label("chip")
+            chip = self._label("chip", self.tr("Attachment {}").format(attachment.name))
             chip.setWordWrap(False)
             size = len(attachment.text)
             words = self.tr("1 character") if size == 1 else self.tr("{} characters").format(f"{size:,}")
             chip.setText(f"{attachment.name} · {words}")
             chip.setToolTip(attachment.text[:NAMED_CHARACTERS])
-            chip.setAccessibleName(self.tr("Attachment {}").format(attachment.name))
             chip.show()
-            self._chips.append(chip)
+            self.chips.append(chip)
 
-    def _label(self, role: str) -> QLabel:
+    def _label(self, role: str, name: str) -> QLabel:
         label = QLabel(self)
         label.setTextFormat(Qt.TextFormat.PlainText)
         label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         label.setProperty("role", role)
+        label.setAccessibleName(name)
         label.setFont(self._look.small_font)
         label.setWordWrap(True)
         return label

@@ -15,6 +15,7 @@ from PySide6.QtGui import (
     QTextFrame,
     QTextFrameFormat,
     QTextLength,
+    QTextOption,
     QTextTable,
 )
 
@@ -26,6 +27,8 @@ from pilotfish.desktop_app.widgets.tinting import blocks_of
 
 FEATURES = QTextDocument.MarkdownFeature.MarkdownDialectGitHub | QTextDocument.MarkdownFeature.MarkdownNoHTML
 HEADING_STEPS = {1: 2, 2: 1}  # of the sizes that HTML knows, above that of the text
+LONG_WORD = 300  # characters; Qt takes very long to look for a better place to break them than any
+_WRAP = {True: QTextOption.WrapMode.WrapAnywhere, False: QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere}
 _ONLY_SPECIFIED = QTextCharFormat.FontPropertiesInheritanceBehavior.FontPropertiesSpecifiedOnly
 # What Qt takes for the ends of paragraphs and frames, or for pictures, is shown as a replacement.
 _DISPLAYED = str.maketrans(dict.fromkeys("\0\u2029\ufdd0\ufdd1\ufffc", "\ufffd"))
@@ -38,6 +41,11 @@ def displayed(text: str) -> str:
 
 def render_prose(document: QTextDocument, markdown: str, look: Look) -> bool:
     """Replaces what is in `document`, whose default font is that of `look`. Whether there are links in it."""
+    option = document.defaultTextOption()
+    has_long_words = any(len(word) > LONG_WORD for word in markdown.split())
+    if option.wrapMode() != _WRAP[has_long_words]:
+        option.setWrapMode(_WRAP[has_long_words])
+        document.setDefaultTextOption(option)
     document.setMarkdown(with_plain_maths(displayed(markdown)), FEATURES)
     cursor = QTextCursor(document)
     cursor.beginEditBlock()
@@ -72,10 +80,11 @@ def _spaced(look: QTextBlockFormat) -> QTextBlockFormat:
 
 def _style_block(block: QTextBlock, look: Look) -> None:
     style, cursor = block.blockFormat(), QTextCursor(block)
-    in_table = cursor.currentTable() is not None
+    if cursor.currentTable() is not None:
+        return
     is_last = not block.next().isValid()
     is_code = style.hasProperty(QTextFormat.Property.BlockCodeFence)
-    space = 0.0 if in_table or is_last or is_code else look.em * (0.25 if block.textList() else 0.5)
+    space = 0.0 if is_last or is_code else look.em * (0.25 if block.textList() else 0.5)
     style.setTopMargin(0)
     style.setBottomMargin(space)
     if quotes := style.intProperty(QTextFormat.Property.BlockQuoteLevel):
@@ -86,7 +95,7 @@ def _style_block(block: QTextBlock, look: Look) -> None:
     elif style.hasProperty(QTextFormat.Property.BlockTrailingHorizontalRulerWidth):
         style.setBackground(QColor(look.colours.border))
         style.setLineHeight(look.em * 0.5, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
-    elif not in_table:
+    else:
         _spaced(style)
     cursor.setBlockFormat(style)
     if level := style.headingLevel():

@@ -27,12 +27,20 @@ class ProseView(TextView):
         if part is not None:
             blocks = blocks_of(self.document())
             texts = [block.text() for block in blocks]
-            for block, rendered, runs in zip(blocks, texts, part.runs_of(texts), strict=True):
-                lay_over(block, tint_ranges(rendered, runs, self.look.colours))
+            tints = [
+                tint_ranges(rendered, runs, self.look.colours)
+                for rendered, runs in zip(texts, part.runs_of(texts), strict=True)
+            ]
+            lay_over(self.document(), list(zip(blocks, tints, strict=True)))
+
+    def selected_text(self) -> str:
+        """Without the empty lines that Qt puts around tables."""
+        return super().selected_text().strip("\n")
 
     def _render(self, text: str) -> None:
         if self._is_plain:
             render_plain(self.document(), text)
             return
         has_links = render_prose(self.document(), text, self.look)
+        self.has_quotes = ">" in text
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_links else Qt.FocusPolicy.ClickFocus)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from PySide6.QtCore import QMimeData, QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtCore import QByteArray, QMimeData, QPointF, QRectF, Qt, QUrl, Signal
 from PySide6.QtGui import (
     QBrush,
     QColor,
@@ -51,6 +51,7 @@ class TextView(QTextBrowser):
     def __init__(self, look: Look, selecting: Selecting, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.look = look
+        self.has_quotes = False
         self._selecting = selecting
         self.setProperty("role", "text")
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -61,7 +62,7 @@ class TextView(QTextBrowser):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setLineWrapMode(QTextBrowser.LineWrapMode.FixedPixelWidth)
         self.document().setDocumentMargin(0)
-        self.document().setDefaultFont(look.font)
+        self.setFont(look.font)  # not that of the document, which Qt replaces by this one
         self.document().setIndentWidth(look.em * 1.3)
         self.setAccessibleName(self.tr("Text of the message"))
         self.anchorClicked.connect(self._open)
@@ -90,8 +91,11 @@ class TextView(QTextBrowser):
         return visible_text(self.textCursor())
 
     def loadResource(self, kind: int, name: QUrl | str) -> object:  # noqa: ARG002
-        """Nothing, from anywhere: a reply must not read files or tell others that it is read."""
-        return None
+        """Nothing, from anywhere: a reply must not read files or tell others that it is read.
+
+        Empty data, since Qt reads the file itself if it is given none.
+        """
+        return QByteArray()
 
     def createMimeDataFromSelection(self) -> QMimeData:
         """Plain text of all that is selected around here."""
@@ -126,6 +130,11 @@ class TextView(QTextBrowser):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """With bars beside quotes."""
+        if self.has_quotes:
+            self._paint_bars()
+        super().paintEvent(event)
+
+    def _paint_bars(self) -> None:
         painter = QPainter(self.viewport())
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QBrush(QColor(self.look.colours.border)))
@@ -138,7 +147,6 @@ class TextView(QTextBrowser):
                     painter.drawRect(QRectF(level * self.look.em, rect.top(), 3, rect.height()))
             block = block.next()
         painter.end()
-        super().paintEvent(event)
 
     def _open(self, url: QUrl) -> None:
         if url.scheme().lower() in SCHEMES:

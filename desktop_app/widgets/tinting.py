@@ -55,10 +55,16 @@ def colour_ranges(text: str, words: Words, colours: Colours) -> list[QTextLayout
     return ranges
 
 
-def lay_over(block: QTextBlock, ranges: Sequence[QTextLayout.FormatRange]) -> None:
-    """Lays formats over a block in place of those that were there."""
-    block.layout().setFormats(list(ranges))
-    block.document().markContentsDirty(block.position(), block.length())
+Layer = tuple[QTextBlock, Sequence[QTextLayout.FormatRange]]
+
+
+def lay_over(document: QTextDocument, layers: Sequence[Layer]) -> None:
+    """Lays formats over blocks, which follow each other, in place of those that were there; laid out once."""
+    for block, ranges in layers:
+        block.layout().setFormats(list(ranges))
+    if layers:
+        start, last = layers[0][0].position(), layers[-1][0]
+        document.markContentsDirty(start, last.position() + last.length() - start)
 
 
 def blocks_of(document: QTextDocument) -> list[QTextBlock]:

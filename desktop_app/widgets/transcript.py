@@ -20,7 +20,7 @@ from pilotfish.desktop_app.widgets.text_view import TextView
 from pilotfish.desktop_app.widgets.transcript_sheet import transcript_sheet
 
 FRAME_MS = 33
-FIRST_FRAMES = 3  # of a chat that is opened, at once
+FIRST_FRAMES = 6  # of a chat that is opened, at once
 
 
 class Transcript(QWidget):
@@ -43,19 +43,19 @@ class Transcript(QWidget):
         self._is_busy = False
         self._edits: dict[str, str] = {}  # texts of editors whose rows are made anew
         self._selection = Selection(_views_beside)
-        self._list = MessageList(self._new_row, self)
-        self._legend = self._new_legend()
-        self._jump = QToolButton(self)
-        self._jump.setProperty("role", "jump")
-        self._jump.setText(self.tr("↓ Jump to the end"))
-        self._jump.setAccessibleName(self.tr("Jump to the end"))
-        self._jump.setToolTip(self.tr("Show the end of the chat (Ctrl+End)"))
-        self._jump.clicked.connect(self.scroll_to_end)
+        self.list = MessageList(self._new_row, self)
+        self.legend = self._new_legend()
+        self.jump = QToolButton(self)
+        self.jump.setProperty("role", "jump")
+        self.jump.setText(self.tr("↓ Jump to the end"))
+        self.jump.setAccessibleName(self.tr("Jump to the end"))
+        self.jump.setToolTip(self.tr("Show the end of the chat (Ctrl+End)"))
+        self.jump.clicked.connect(self.scroll_to_end)
         shortcut = QShortcut(QKeySequence("Ctrl+End"), self, context=Qt.ShortcutContext.WidgetWithChildrenShortcut)
         shortcut.activated.connect(self.scroll_to_end)
         self._timer = QTimer(self, interval=FRAME_MS)
-        self._timer.timeout.connect(self._draw_frame)
-        self._list.work_arrived.connect(self._wake)
+        self._timer.timeout.connect(self.draw_frame)
+        self.list.work_arrived.connect(self._wake)
         self._dress()
 
     def show_conversation(self, conversation: Conversation) -> None:
@@ -64,13 +64,13 @@ class Transcript(QWidget):
         is_other = before is None or before.id != conversation.id
         if is_other:
             self._changed_ids.clear()
-            self._list.set_messages((), self._look.em)
+            self.list.set_messages((), self._look.em)
         self._show_path()
         if is_other or before is None or len(conversation.messages) > len(before.messages):
-            self._list.advance(0)
-            self._list.scroll_to_end()
+            self.list.advance(0)
+            self.list.scroll_to_end()
         for _ in range(FIRST_FRAMES):
-            if not self._list.advance():
+            if not self.list.advance():
                 break
         self._show_jump()
 
@@ -97,22 +97,22 @@ class Transcript(QWidget):
 
     def scroll_to_end(self) -> None:
         """Shows the end, and what comes there as it comes."""
-        self._list.scroll_to_end()
-        self._list.advance()
-        self._list.scroll_to_end()
+        self.list.scroll_to_end()
+        self.list.advance()
+        self.list.scroll_to_end()
 
     def scroll_to(self, message_id: str) -> None:
         """Shows a message from its beginning, such as one that was found."""
-        self._list.scroll_to(message_id)
+        self.list.scroll_to(message_id)
 
     def show_widget(self, widget: QWidget) -> None:
         """Scrolls to a widget of a message, if it is one."""
-        if self._list.isAncestorOf(widget):
-            self._list.ensureWidgetVisible(widget)
+        if self.list.isAncestorOf(widget):
+            self.list.ensureWidgetVisible(widget)
 
     def begin_edit(self, message_id: str) -> None:
         """Opens the editor of a message of the user, for the keyboard."""
-        if (row := self._list.scroll_to(message_id)) is not None:
+        if (row := self.list.scroll_to(message_id)) is not None:
             row.edit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -124,19 +124,24 @@ class Transcript(QWidget):
         if not self._timer.isActive():
             self._timer.start()
 
-    def _draw_frame(self) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is shown as it is, and no frames are drawn."""
+        return not self._timer.isActive()
+
+    def draw_frame(self) -> None:
         """One frame: what has changed, and a part of what is not rendered yet."""
         if self._conversation is not None:
             for message_id in self._changed_ids:
                 self._show_changed(self._conversation, self._conversation.message(message_id))
         self._changed_ids.clear()
-        if not self._list.advance():
+        if not self.list.advance():
             self._timer.stop()
         self._show_jump()
 
     def _show_changed(self, conversation: Conversation, message: Message) -> None:
-        row = self._list.set_message(message)
-        if self._list.ids[-1:] == [message.id] and (message.state == "streaming") != self._is_busy:
+        row = self.list.set_message(message)
+        if self.list.ids[-1:] == [message.id] and (message.state == "streaming") != self._is_busy:
             self._show_path()
         elif row is not None:
             row.show_message(message, conversation.siblings(message.id), is_busy=self._is_busy)
@@ -146,28 +151,28 @@ class Transcript(QWidget):
             return
         path = self._conversation.path
         self._is_busy = bool(path) and path[-1].state == "streaming"
-        self._list.set_messages(path, self._look.em)
-        for row in self._list.rows:
+        self.list.set_messages(path, self._look.em)
+        for row in self.list.rows:
             message = self._conversation.message(row.message.id)
             row.show_message(message, self._conversation.siblings(message.id), is_busy=self._is_busy)
-            self._list.set_message(message)
+            self.list.set_message(message)
 
     def _set_look(self, look: Look) -> None:
         if look == self._look:
             return
         self._look = look
-        self._edits = {row.message.id: row.editor.text for row in self._list.rows if row.editor is not None}
-        self._list.discard_rows()
+        self._edits = {row.message.id: row.editor.text for row in self.list.rows if row.editor is not None}
+        self.list.discard_rows()
         self._dress()
         for _ in range(FIRST_FRAMES):
-            if not self._list.advance():
+            if not self.list.advance():
                 break
 
     def _dress(self) -> None:
         self.setStyleSheet(transcript_sheet(self._look))
-        self._legend.deleteLater()
-        self._legend = self._new_legend()
-        self._jump.setFont(self._look.small_font)
+        self.legend.deleteLater()
+        self.legend = self._new_legend()
+        self.jump.setFont(self._look.small_font)
         self._arrange()
 
     def _new_legend(self) -> Legend:
@@ -193,17 +198,17 @@ class Transcript(QWidget):
         pad, top = round(self._look.em * 0.5), 0
         if self._look.has_tints:
             width = max(self.width() - 2 * pad, 1)
-            height = self._legend.lay_out(width)
-            self._legend.setGeometry(pad, pad, width, height)
+            height = self.legend.lay_out(width)
+            self.legend.setGeometry(pad, pad, width, height)
             top = height + 2 * pad
-        self._list.setGeometry(0, top, self.width(), max(self.height() - top, 0))
-        size = self._jump.sizeHint()
-        self._jump.setGeometry((self.width() - size.width()) // 2, self.height() - size.height() - pad, *size.toTuple())
-        self._jump.raise_()
+        self.list.setGeometry(0, top, self.width(), max(self.height() - top, 0))
+        size = self.jump.sizeHint()
+        self.jump.setGeometry((self.width() - size.width()) // 2, self.height() - size.height() - pad, *size.toTuple())
+        self.jump.raise_()
         self._show_jump()
 
     def _show_jump(self) -> None:
-        self._jump.setVisible(not self._list.is_at_end)
+        self.jump.setVisible(not self.list.is_at_end)
 
 
 def _tree(conversation: Conversation) -> tuple[str, int, tuple[str, ...]]:

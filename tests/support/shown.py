@@ -1,0 +1,79 @@
+"""What a transcript shows, for tests."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QApplication
+
+from pilotfish.desktop_app.conversation import Conversation, Message
+from pilotfish.desktop_app.widgets.look import Look
+from pilotfish.desktop_app.widgets.message_body import MessageBody
+from pilotfish.desktop_app.widgets.selection import Selection
+from pilotfish.desktop_app.widgets.text_view import TextView
+from pilotfish.desktop_app.widgets.tinting import blocks_of
+from pilotfish.desktop_app.widgets.transcript import Transcript
+
+
+def chat_of(*texts: str, chat_id: str = "chat", **last) -> Conversation:
+    """Questions and replies in turn, with the ids m0, m1, …; `last` are fields of the last message."""
+    chat = Conversation(chat_id, 1.0)
+    for number, text in enumerate(texts):
+        parent_id = f"m{number - 1}" if number else None
+        more = last if number == len(texts) - 1 else {}
+        role = "assistant" if number % 2 else "user"
+        chat = chat.with_message(Message(f"m{number}", parent_id, role, text, 1.0, **more))
+    return chat
+
+
+def with_text(chat: Conversation, text: str, state: str = "streaming", **more) -> Conversation:
+    """The chat, whose last message has that text and state."""
+    last = chat.messages[-1]
+    fields = {"spans": last.spans, "stats": last.stats} | more
+    return chat.with_replaced(Message(last.id, last.parent_id, last.role, text, 1.0, state=state, **fields))
+
+
+def draw_all(transcript: Transcript, most: int = 500) -> int:
+    """Draws frames until there is nothing more to draw; returns how many."""
+    for number in range(most):
+        if transcript.is_idle:
+            return number
+        transcript.draw_frame()
+        QApplication.processEvents()
+    raise AssertionError(f"still busy after {most} frames")
+
+
+def body_of(look: Look | None = None, **options) -> MessageBody:
+    """A body of its own."""
+    body: MessageBody
+    body = MessageBody(look or Look(), Selection(lambda view: body.views), **options)
+    return body
+
+
+def render_all(body: MessageBody, width: int = 600) -> None:
+    """Renders what is left."""
+    for _ in range(500):
+        if not body.is_behind:
+            body.advance(width)  # takes away what is left over
+            body.lay_out(width)
+            return
+        body.advance(width)
+    raise AssertionError("never done")
+
+
+def shown(body: MessageBody) -> list[tuple]:
+    """All that can be seen of a body: place, text with its formats, and what is laid over it."""
+    return [_shown(view) for view in body.views]
+
+
+def _shown(view: TextView) -> tuple:
+    laid = [
+        [(each.start, each.length, each.format.foreground().color().name(), each.format.background().color().name())
+         for each in block.layout().formats()]
+        for block in blocks_of(view.document())
+    ]  # fmt: skip
+    states = [block.userState() for block in blocks_of(view.document())]
+    place = (
+        view.parentWidget().geometry()
+        if view.parentWidget().metaObject().className() == "CodeCard"
+        else view.geometry()
+    )
+    return type(view).__name__, place.getRect(), view.document().toHtml(), laid, states
