@@ -17,7 +17,7 @@ from pilotfish.desktop_app.engine_process import EngineProcess
 from pilotfish.desktop_app.engine_state import EngineState, after, crashed_before, loading, no_process
 from pilotfish.desktop_app.errors import EngineGoneError, StoreError
 from pilotfish.desktop_app.load_record import LoadRecord
-from pilotfish.desktop_app.protocol import Event
+from pilotfish.desktop_app.protocol import Event, Ready
 from pilotfish.desktop_app.remedies import Died
 from pilotfish.desktop_app.reply_options import ReplyOptions
 from pilotfish.desktop_app.session import ChatSession
@@ -39,6 +39,7 @@ class Desk:
         self.store, self.engine = store, EngineState()
         self.load_options = LoadOptions()
         self.system_prompt = ""
+        self._is_engine_ready = False
         self._process, self._record = process, record
         self._changed, self._clock = changed, clock
         self._options = ReplyOptions()
@@ -59,6 +60,11 @@ class Desk:
     @property
     def _sessions(self) -> tuple[ChatSession, ...]:
         return (self.session, *self._left)
+
+    @property
+    def is_engine_ready(self) -> bool:
+        """Whether the engine's process has said that it takes requests."""
+        return self._is_engine_ready and self._process.is_running
 
     def set_options(self, options: ReplyOptions) -> None:
         """How the next replies are written."""
@@ -176,6 +182,7 @@ class Desk:
     def handle(self, event: Event | Died) -> None:
         """Takes an event of the engine's process."""
         self.engine = after(self.engine, event)
+        self._is_engine_ready = not isinstance(event, Died) and (self._is_engine_ready or isinstance(event, Ready))
         for session in self._sessions:
             session.model = self.engine.facts.name if self.engine.facts else session.model
             session.handle(event)
