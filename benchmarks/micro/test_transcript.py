@@ -18,7 +18,7 @@ from pilotfish.desktop_app.conversation import Conversation
 from pilotfish.desktop_app.markdown_blocks import split
 from pilotfish.desktop_app.origins import aligned
 from pilotfish.desktop_app.widgets.transcript import Transcript
-from support.shown import chat_of, draw_all, with_text
+from support.shown import chat_of, draw_all, open_transcript, with_text
 
 CHARACTERS_A_FRAME = 2000 * 4 // 30  # of 2,000 tokens in a second
 
@@ -26,12 +26,7 @@ CHARACTERS_A_FRAME = 2000 * 4 // 30  # of 2,000 tokens in a second
 @pytest.fixture
 def transcript() -> Iterator[Transcript]:
     app = QApplication.instance() or QApplication([])
-    made = Transcript()
-    made.resize(900, 800)
-    made.show()
-    yield made
-    made.close()
-    made.deleteLater()
+    yield from open_transcript(900, 800)
     app.processEvents()
 
 

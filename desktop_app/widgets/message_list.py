@@ -99,10 +99,11 @@ class MessageList(QScrollArea):
         self._ask_for_work()
         return slot.row
 
-    def discard_rows(self) -> None:
-        """Has all rows made anew, as they must look different; what is in sight stays in sight."""
+    def discard_rows(self, scale: float = 1.0) -> None:
+        """Has all rows made anew, as they must look different, `scale` times as high; what is in sight stays so."""
         for slot in self._slots:
             _discard(slot)
+            slot.height = round(slot.height * scale)
         self._ask_for_work()
 
     def scroll_to_end(self) -> None:

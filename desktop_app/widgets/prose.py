@@ -95,6 +95,9 @@ def _style_block(block: QTextBlock, look: Look) -> None:
     elif style.hasProperty(QTextFormat.Property.BlockTrailingHorizontalRulerWidth):
         style.setBackground(QColor(look.colours.border))
         style.setLineHeight(look.em * 0.5, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+    elif block.length() == 1 and block.textList() is None:  # Qt puts one before and behind a table
+        style.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+        style.setBottomMargin(0)
     else:
         _spaced(style)
     cursor.setBlockFormat(style)

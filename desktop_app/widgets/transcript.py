@@ -61,6 +61,7 @@ class Transcript(QWidget):
     def show_conversation(self, conversation: Conversation) -> None:
         """Shows the path of a chat: another one from its end, the same one where it was."""
         before, self._conversation = self._conversation, conversation
+        self._changed_ids.clear()
         is_other = before is None or before.id != conversation.id
         if is_other:
             self._changed_ids.clear()
@@ -160,9 +161,10 @@ class Transcript(QWidget):
     def _set_look(self, look: Look) -> None:
         if look == self._look:
             return
+        scale = look.em / self._look.em
         self._look = look
         self._edits = {row.message.id: row.editor.text for row in self.list.rows if row.editor is not None}
-        self.list.discard_rows()
+        self.list.discard_rows(scale)
         self._dress()
         for _ in range(FIRST_FRAMES):
             if not self.list.advance():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotfish.desktop_app.highlight import GROUNDS, inks, readable, words_of
+from pilotfish.desktop_app.highlight import GROUNDS, by_line, inks, readable, words_of
 from pilotfish.desktop_app.themes import DARK, LIGHT, READABLE, Colours, contrast
 
 CODE = "\n\ndef f(x):\n    return 'a'  # why\n"
@@ -29,3 +29,10 @@ def test_words_stand_where_they_are_in_the_code():
 @pytest.mark.parametrize("language", ["", "no-such-language", "<script>"])
 def test_an_unknown_language_has_no_words(language: str):
     assert words_of(CODE, language) == ()
+
+
+def test_a_word_of_several_lines_is_parted():
+    code = "x = '''a\n\nbc'''\ny"
+    lines = [[line[start : start + length] for start, length, _ in words] for line, words in zip(
+        code.split("\n"), by_line(code, words_of(code, "python")), strict=True)]  # fmt: skip
+    assert ["".join(words) for words in lines] == ["x='''a", "", "bc'''", "y"]

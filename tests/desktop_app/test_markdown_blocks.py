@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.desktop_app.markdown_blocks import Split, grown, split
+from pilotfish.desktop_app.markdown_blocks import Split, grown, plain_blocks, split
 from pilotfish.desktop_app.markdown_prose import LIMIT
 from support.nasty_markdown import LONG, NASTY, long_document
 
@@ -121,3 +121,13 @@ def test_a_cut_parts_no_character_that_is_shown_as_one():
 
 def test_the_first_definition_of_a_label_holds():
     assert split(NASTY["reference links"]).definitions["1"] == "[1]: https://example.org/a"
+
+
+def test_a_plain_text_is_split_without_a_loss_and_grows():
+    for text in ("", "a\n\n# b\n", "line\r\n" * 3000, "x" * 9000, "y" * 3000 + "\n" + "z " * 4000):
+        growing = Split()
+        for length in [*range(0, len(text), 777), len(text)]:
+            growing = plain_blocks(growing, text[:length])
+        assert growing.blocks == plain_blocks(Split(), text).blocks
+        assert "".join(text[block.start : block.stop] for block in growing.blocks) == text
+        assert all(len(block.text) <= 2 * LIMIT for block in growing.blocks)

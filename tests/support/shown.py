@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 
 from pilotfish.desktop_app.conversation import Conversation, Message
+from pilotfish.desktop_app.widgets.code_card import CodeCard
 from pilotfish.desktop_app.widgets.look import Look
 from pilotfish.desktop_app.widgets.message_body import MessageBody
 from pilotfish.desktop_app.widgets.selection import Selection
@@ -29,6 +33,19 @@ def with_text(chat: Conversation, text: str, state: str = "streaming", **more) -
     last = chat.messages[-1]
     fields = {"spans": last.spans, "stats": last.stats} | more
     return chat.with_replaced(Message(last.id, last.parent_id, last.role, text, 1.0, state=state, **fields))
+
+
+def open_transcript(width: int = 800, height: int = 600) -> Iterator[Transcript]:
+    """A transcript on the screen, which is gone behind the test, so that it does not slow down others."""
+    made = Transcript()
+    made.resize(width, height)
+    made.show()
+    try:
+        yield made
+    finally:
+        made.close()
+        made.deleteLater()
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
 
 
 def draw_all(transcript: Transcript, most: int = 500) -> int:
@@ -71,9 +88,6 @@ def _shown(view: TextView) -> tuple:
         for block in blocks_of(view.document())
     ]  # fmt: skip
     states = [block.userState() for block in blocks_of(view.document())]
-    place = (
-        view.parentWidget().geometry()
-        if view.parentWidget().metaObject().className() == "CodeCard"
-        else view.geometry()
-    )
+    card = view.parentWidget()
+    place = card.geometry() if isinstance(card, CodeCard) else view.geometry()
     return type(view).__name__, place.getRect(), view.document().toHtml(), laid, states

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from statistics import median
 
 import pytest
@@ -17,18 +18,14 @@ from pilotfish.desktop_app.widgets.message_body import BUDGET
 from pilotfish.desktop_app.widgets.prose_view import ProseView
 from pilotfish.desktop_app.widgets.transcript import Transcript
 from support.nasty_markdown import LONG, long_document
-from support.shown import chat_of, draw_all, with_text
+from support.shown import chat_of, draw_all, open_transcript, with_text
 
 CHARACTERS_A_FRAME = 2000 * 4 // 30  # of 2,000 tokens in a second
 
 
 @pytest.fixture
-def transcript(qtbot) -> Transcript:
-    made = Transcript()
-    qtbot.addWidget(made)
-    made.resize(800, 600)
-    made.show()
-    return made
+def transcript(qapp) -> Iterator[Transcript]:
+    yield from open_transcript()
 
 
 @pytest.fixture
@@ -110,9 +107,9 @@ def test_only_what_is_near_is_made_of_a_long_chat(transcript: Transcript):
     assert transcript.list.rows[0].message.id == "m0"
 
 
-def test_500_messages_open_about_as_fast_as_a_page_of_them(qtbot):
-    few, many = median(opening_s(qtbot, 12) for _ in range(5)), median(opening_s(qtbot, 500) for _ in range(5))
-    assert many < 5 * few
+def test_500_messages_open_about_as_fast_as_a_page_of_them(qapp):
+    few, many = median(opening_s(12) for _ in range(5)), median(opening_s(500) for _ in range(5))
+    assert many < 4 * few
 
 
 def long_chat(num_messages: int) -> Conversation:
@@ -124,16 +121,15 @@ def long_chat(num_messages: int) -> Conversation:
     return Conversation(f"long {num_messages}", 1.0, messages=messages)
 
 
-def opening_s(qtbot, num_messages: int) -> float:
-    transcript, chat = Transcript(), long_chat(num_messages)
-    qtbot.addWidget(transcript)
-    transcript.resize(800, 600)
-    transcript.show()
-    QApplication.processEvents()
-    started = time.process_time()
-    transcript.show_conversation(chat)
-    draw_all(transcript)
-    return time.process_time() - started
+def opening_s(num_messages: int) -> float:
+    chat = long_chat(num_messages)
+    for transcript in open_transcript():
+        QApplication.processEvents()
+        started = time.process_time()
+        transcript.show_conversation(chat)
+        draw_all(transcript)
+        return time.process_time() - started
+    raise AssertionError("no transcript")
 
 
 @pytest.mark.parametrize("name", ["paragraphs", "paragraph", "word", "code", "code line", "list", "table"])
@@ -158,13 +154,24 @@ def test_a_frame_late_in_a_long_reply_takes_about_as_long_as_an_early_one(transc
 
 
 def test_the_window_has_its_turn_while_a_reply_streams(transcript: Transcript, qtbot):
-    """2,000 tokens a second by the clock, a 100,000-character reply from its 60,000th character on."""
-    text, chat = long_document("paragraphs"), chat_of("q", long_document("paragraphs", 60_000), state="streaming")
-    transcript.show_conversation(chat)
-    draw_all(transcript)
-    gaps: list[float] = []
+    """2,000 tokens a second by the clock, from the 60,000th character on; the best of three, as others use the CPU."""
+    chat = chat_of("q", long_document("paragraphs", 60_000), state="streaming")
+    longest = []
+    for _ in range(3):
+        transcript.show_conversation(chat_of())
+        transcript.show_conversation(chat)
+        draw_all(transcript)
+        longest.append(max(gaps_s(transcript, chat, qtbot)))
+        assert len(transcript.list.rows[-1].body.views) > 202
+        if longest[-1] < 0.05:
+            return
+    raise AssertionError(f"the window waited {longest} s")
+
+
+def gaps_s(transcript: Transcript, chat: Conversation, qtbot) -> list[float]:
+    """How long the event loop was away, again and again, during one second."""
+    text, gaps = long_document("paragraphs"), []
     last = started = time.perf_counter()
-    timer = QTimer()
 
     def beat() -> None:
         nonlocal last
@@ -173,9 +180,9 @@ def test_the_window_has_its_turn_while_a_reply_streams(transcript: Transcript, q
         last = now
         transcript.update_message(with_text(chat, text[: 60_000 + round(8000 * (now - started))]), "m1")
 
+    timer = QTimer()
     timer.timeout.connect(beat)
     timer.start(2)
-    qtbot.wait(2000)
+    qtbot.wait(1000)
     timer.stop()
-    assert len(transcript.list.rows[-1].body.views) > 205
-    assert sorted(gaps)[int(0.99 * len(gaps))] < 0.05
+    return gaps
