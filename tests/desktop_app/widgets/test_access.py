@@ -11,6 +11,8 @@ from PySide6.QtCore import Qt
 
 from pilotfish.desktop_app.conversation import Attachment
 from pilotfish.desktop_app.drafts import Draft
+from pilotfish.desktop_app.widgets.message_list import MessageList
+from pilotfish.desktop_app.widgets.message_row import MessageRow
 from support.application import Application
 from support.fake_engine import fake_command
 from support.walk import check_contrast, check_names, check_tab_order
@@ -48,7 +50,7 @@ def test_every_control_has_a_name_and_can_be_read(app: Application, tmp_path: Pa
     app.control.settings.apply(replace(app.control.settings.settings, theme=theme, tints=True))
     fill(app, tmp_path / "pair")
     app.wait(lambda: "tokens" in app.composer.meter.text)
-    check_names(app.window)
+    check_names(app.window, MessageList, MessageRow)
     check_contrast(app.window)
 
 
