@@ -8,6 +8,7 @@ PilotfishError (of the runtime)
     ├── StoreError            the database of chats cannot be read or written
     │   └── NewerDatabaseError    it was written by a later release; nothing was touched
     ├── ExchangeError         a file that cannot be imported
+    ├── AttachmentError       a file that cannot be sent along
     ├── EngineGoneError       the engine's process does not run
     └── SessionBusyError      a reply is being written already
 ```
@@ -40,6 +41,10 @@ class NewerDatabaseError(StoreError):
 
 class ExchangeError(DesktopError):
     """A file is no chat that can be imported."""
+
+
+class AttachmentError(DesktopError):
+    """A file cannot be sent along with a message."""
 
 
 class EngineGoneError(DesktopError):

@@ -29,3 +29,18 @@ def chats_path() -> Path:
 def load_record_path() -> Path:
     """The file of `load_record.LoadRecord`."""
     return data_dir() / "loads.json"
+
+
+def drafts_path() -> Path:
+    """The file of `drafts.Drafts`."""
+    return data_dir() / "drafts.json"
+
+
+def window_path() -> Path:
+    """Size and place of the window, as Qt writes them."""
+    return data_dir() / "window.ini"
+
+
+def lock_path() -> Path:
+    """Held by the program that uses these files."""
+    return data_dir() / "in-use.lock"

@@ -82,7 +82,7 @@ class Settings:
     loading: LoadOptions = field(default_factory=LoadOptions)
     theme: str = "system"
     zoom: float = 1.0
-    tints: bool = True
+    tints: bool = False
     shows_sidebar: bool = True
     shows_panel: bool = True
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QScrollArea, QWidget
+
+from pilotfish.desktop_app.widgets.tab_order import ORDERS_TAB, in_tab_order, takes_tab
 
 
 class Canvas(QWidget):
@@ -17,8 +19,8 @@ class Canvas(QWidget):
     def focusNextPrevChild(self, is_next: bool) -> bool:
         """To the next thing in it, or out of it behind the last one."""
         current = QApplication.focusWidget()
-        chain = sorted((each for each in self.findChildren(QWidget) if _takes_tab(each)), key=self._place)
-        if current not in chain:
+        chain = in_tab_order(self)
+        if current not in chain or self.window().property(ORDERS_TAB):
             return super().focusNextPrevChild(is_next)
         index = chain.index(current) + (1 if is_next else -1)
         following = chain[index] if 0 <= index < len(chain) else self._outside(is_next)
@@ -29,21 +31,11 @@ class Canvas(QWidget):
             self._area.ensureWidgetVisible(following)
         return True
 
-    def _place(self, widget: QWidget) -> tuple[int, int, int]:
-        """From the top down; what holds others before them; of those side by side the left one first."""
-        corner = widget.mapTo(self, QPoint(0, 0))
-        return corner.y(), -widget.height(), corner.x()
-
     def _outside(self, is_next: bool) -> QWidget | None:
         """What takes the focus before or after the whole list."""
         widget = self.nextInFocusChain() if is_next else self.previousInFocusChain()
         while widget is not None and widget is not self:
-            if _takes_tab(widget) and not self.isAncestorOf(widget) and widget.window() is self.window():
+            if takes_tab(widget) and not self.isAncestorOf(widget) and widget.window() is self.window():
                 return widget
             widget = widget.nextInFocusChain() if is_next else widget.previousInFocusChain()
         return None
-
-
-def _takes_tab(widget: QWidget) -> bool:
-    takes = (widget.focusPolicy() & Qt.FocusPolicy.TabFocus) == Qt.FocusPolicy.TabFocus
-    return takes and widget.isVisible() and widget.isEnabled() and widget.focusProxy() is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
@@ -15,14 +15,29 @@ class _Field(QPlainTextEdit):
     accepted = Signal()
     cancelled = Signal()
 
+    def event(self, event: QEvent) -> bool:
+        # Its own keys come here, not to the shortcuts of the window.
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.ShortcutOverride and _is_own(event):
+            event.accept()
+            return True
+        return super().event(event)
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
-        if is_enter and event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+        if _is_ctrl_enter(event):
             self.accepted.emit()
         elif event.key() == Qt.Key.Key_Escape:
             self.cancelled.emit()
         else:
             super().keyPressEvent(event)
+
+
+def _is_own(event: QKeyEvent) -> bool:
+    return _is_ctrl_enter(event) or event.key() == Qt.Key.Key_Escape
+
+
+def _is_ctrl_enter(event: QKeyEvent) -> bool:
+    is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+    return is_enter and bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
 
 
 class InlineEditor(QWidget):

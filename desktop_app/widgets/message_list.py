@@ -105,6 +105,16 @@ class MessageList(QScrollArea):
         """Shows the end."""
         self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
 
+    def scroll_to(self, message_id: str) -> MessageRow | None:
+        """Shows a message from its beginning; returns its row, or None if it is not here."""
+        slot = self._by_id.get(message_id)
+        while slot is not None and slot.row is None:
+            self.verticalScrollBar().setValue(slot.top)
+            self.advance()
+        if slot is not None:
+            self.verticalScrollBar().setValue(slot.top)
+        return slot.row if slot else None
+
     def advance(self, budget: int = BUDGET) -> bool:
         """Makes and renders about as much as `budget` characters; returns whether more is to be done."""
         is_at_end, near = self.is_at_end, self._near()

@@ -64,6 +64,7 @@ class Transcript(QWidget):
         self._changed_ids.clear()
         is_other = before is None or before.id != conversation.id
         if is_other:
+            self._changed_ids.clear()
             self.list.set_messages((), self._look.em)
         self._show_path()
         if is_other or before is None or len(conversation.messages) > len(before.messages):
@@ -100,6 +101,20 @@ class Transcript(QWidget):
         self.list.scroll_to_end()
         self.list.advance()
         self.list.scroll_to_end()
+
+    def scroll_to(self, message_id: str) -> None:
+        """Shows a message from its beginning, such as one that was found."""
+        self.list.scroll_to(message_id)
+
+    def show_widget(self, widget: QWidget) -> None:
+        """Scrolls to a widget of a message, if it is one."""
+        if self.list.isAncestorOf(widget):
+            self.list.ensureWidgetVisible(widget)
+
+    def begin_edit(self, message_id: str) -> None:
+        """Opens the editor of a message of the user, for the keyboard."""
+        if (row := self.list.scroll_to(message_id)) is not None:
+            row.edit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Arranges the parts."""

@@ -171,6 +171,7 @@ def test_a_snippet_shows_the_place(path: Path):
     [
         ("UPDATE messages SET details = '{broken' WHERE id = 'c-a'", "c-a"),
         ("UPDATE messages SET details = '{\"spans\": 3}' WHERE id = 'c-q'", "c-q"),
+        ("UPDATE messages SET details = '{\"spans\": \"model:x\"}' WHERE id = 'c-q'", "c-q"),
         ("UPDATE messages SET role = 'robot' WHERE id = 'c-a'", "c-a"),
         ("UPDATE messages SET text = x'ff00' WHERE id = 'c-a'", "c-a"),
         ("UPDATE messages SET created_s = 'noon' WHERE id = 'c-q'", "c-q"),
