@@ -207,8 +207,10 @@ def merged_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def title_from(text: str) -> str:
-    """A title made of the first words of a message."""
-    words = " ".join(text[: 4 * TITLE_CHARACTERS].split())
+    """A title made of the first words of a message: those before its code, if there are any, without Markdown's marks."""
+    beginning = text[: 4 * TITLE_CHARACTERS]
+    prose, _, code = beginning.partition("```")
+    words = " ".join((prose if prose.strip() else code).replace("`", "").replace("**", "").split()).strip("#> :")
     if len(words) <= TITLE_CHARACTERS:
         return words
     return words[:TITLE_CHARACTERS].rsplit(" ", 1)[0] + "…"

@@ -138,6 +138,13 @@ def test_titles_are_short_and_end_at_a_word():
     assert title_from("word " * 50) == "word " * 11 + "word…"
 
 
+def test_titles_are_words_not_markdown():
+    assert title_from("Here is my class:\n```python\nclass Stack:\n    pass\n```\nmend it") == "Here is my class"
+    assert title_from("```python\nprint(1)\n```") == "python print(1)"
+    assert title_from("# A **bold** plan with `code`") == "A bold plan with code"
+    assert title_from("> #") == ""
+
+
 def test_half_surrogate_pairs_are_replaced():
     assert as_unicode("a\ud83dz 🦈 é") == "a\ufffdz 🦈 é"
 
