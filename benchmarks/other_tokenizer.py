@@ -1,20 +1,23 @@
 """Measures what a draft with a tokenizer of its own brings: acceptance, speed and host time, by kind of prompt.
 
-Usage: python benchmarks/other_tokenizer.py BUNDLE [--max-tokens 64] [-k 4] [--prompts-of-a-kind 2]
+Usage: python benchmarks/other_tokenizer.py BUNDLE [--max-tokens 64] [-k 4] [--prompts-of-a-kind 2] [--as-text]
 
 Each prompt is answered three times from cold caches, greedy: by the target alone, with the draft and a fixed number of
-drafted tokens, and with what the controller chooses.
+drafted tokens, and with what the controller chooses. With --as-text a draft that shares the target's ids is treated as
+one that does not, which shows what passing text costs.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import common
 
-from pilotfish.runtime import Engine, GenerationOptions, Stats, load
+from pilotfish.runtime import Engine, GenerationOptions, Stats
+from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.text_table import text_table
 
 ARMS = ("off", "model", "auto")
@@ -57,16 +60,18 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("-k", "--num-draft-tokens", type=int, default=4)
     parser.add_argument("--prompts-of-a-kind", type=int, default=2)
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--as-text", action="store_true")
     arguments = parser.parse_args()
     texts, found = defaultdict[str, list[str]](list), {}
     for prompt in common.prompts():
         texts[prompt.kind].append(prompt.text)
-    with load(arguments.bundle, num_threads=arguments.threads) as engine:
+    bundle = load_bundle(arguments.bundle)
+    if arguments.as_text:
+        own = replace(bundle.manifest.tokenizer, chat_template=None)
+        bundle = replace(bundle, manifest=replace(bundle.manifest, masked_draft_ids=(), draft_tokenizer=own))
+    with Engine(bundle) as engine:
         for kind, prompts in texts.items():
             found[kind] = [answers(engine, text, arguments) for text in prompts[: arguments.prompts_of_a_kind]]
-            print(*row(kind, found[kind]), flush=True)
-        print(engine.calibration.agreement, engine.stats.speculation)
     rows = [row(kind, answered) for kind, answered in found.items()]
     rows.append(row("all", [answer for answered in found.values() for answer in answered]))
     print("\n" + text_table(HEADINGS, rows))

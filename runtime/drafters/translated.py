@@ -106,8 +106,8 @@ class TranslatedDrafter:
         text, unread = _readable(self._read(committed[start:]))
         ids += self._draft.encode(text)
         known = self._ids[first:]
-        num_same = next((i for i, (old, new) in enumerate(zip(known, ids, strict=False)) if old != new), None)
-        num_same = min(len(known), len(ids)) if num_same is None else num_same
+        differing = (i for i, (old, new) in enumerate(zip(known, ids, strict=False)) if old != new)
+        num_same = next(differing, min(len(known), len(ids)))
         self._ids[first:] = ids
         self._num_followed = len(committed)
         self._drafted, self._num_whole = (), [0]
