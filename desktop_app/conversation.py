@@ -207,7 +207,7 @@ def merged_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def title_from(text: str) -> str:
-    """A title made of the first words of a message: those before its code, if there are any, without Markdown's marks."""
+    """A title made of the first words of a message: those before its code, if any, without Markdown's marks."""
     beginning = text[: 4 * TITLE_CHARACTERS]
     prose, _, code = beginning.partition("```")
     words = " ".join((prose if prose.strip() else code).replace("`", "").replace("**", "").split()).strip("#> :")
