@@ -18,6 +18,7 @@ import argparse
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import onnx
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import Engine, GenerationOptions, SamplingParams, Stats
 from pilotfish.runtime.bench.prompts import Prompt
-from pilotfish.runtime.bundle import MANIFEST
+from pilotfish.runtime.bundle import MANIFEST, load_bundle, manifest_to_json
 
 Arm = tuple[str, int]  # draft and number of drafted tokens
 ALONE, AUTO = ("off", 1), ("auto", 4)
@@ -50,8 +51,9 @@ def hopeless(bundle: Path) -> Any:
                 codes[:] = codes[rng.permutation(len(codes))]
         data.flush()
         # Another bundle to the kept calibrations, as this draft agrees with the target no more.
-        manifest = copy / MANIFEST
-        manifest.write_text(manifest.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+        manifest = load_bundle(copy).manifest
+        changed = replace(manifest, created_by=f"{manifest.created_by}, shuffled")
+        (copy / MANIFEST).write_text(manifest_to_json(changed), encoding="utf-8")
         yield copy
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from pilotfish.runtime.bundle import MANIFEST, Bundle, ModelEntry, load_bundle
+from pilotfish.runtime.bundle import Bundle, ModelEntry, load_bundle
 from pilotfish.runtime.cache_file import restore_caches, save_caches
 from pilotfish.runtime.calibration import SAMPLE, Calibration, calibrate, keep_calibration, kept_calibration
 from pilotfish.runtime.context import Context
@@ -28,7 +25,8 @@ from pilotfish.runtime.generation import Chunk, GenerationOptions
 from pilotfish.runtime.grammar import GrammarCompiler
 from pilotfish.runtime.metrics import Stats
 from pilotfish.runtime.sampling import Sampler
-from pilotfish.runtime.session import import_onnxruntime, watching
+from pilotfish.runtime.session import watching
+from pilotfish.runtime.setup import Setup
 from pilotfish.runtime.stream import Stream
 from pilotfish.runtime.tokenizer import Message, Tokenizer
 
@@ -52,11 +50,10 @@ class Engine:
         self.bundle = bundle
         self.tokenizer = Tokenizer(bundle)
         self.context_length = _context_length(manifest.target, context_length)
-        self._exact = exact
         draft_device, num_draft_threads = draft_device or device, num_draft_threads or num_threads
-        self._setup = (
-            f"devices {device} and {draft_device}, {num_threads or 'all'} and {num_draft_threads or 'all'} threads"
-        )
+        self._setup = Setup(
+            manifest, device, draft_device, num_threads, num_draft_threads, exact, self.context_length
+        )  # fmt: skip
         self._vocab_size = manifest.vocab_size
         self._suffix = SuffixDrafter(self._vocab_size, remembers=remembers)
         self._grammars = GrammarCompiler(self.tokenizer, self._vocab_size)
@@ -82,7 +79,7 @@ class Engine:
                 self._context.drafts.append(decoder(draft, draft_device, context, num_draft_threads, True))
             cancelled = cancelled or threading.Event()
             with watching(cancelled, self._context.cancel):
-                self._calibrate(kept_calibration(self._calibrated_setup()))
+                self._calibrate(kept_calibration(self._setup.of_costs))
             if cancelled.is_set():
                 raise Cancelled(f"loading {bundle.path} was cancelled")
         except BaseException:
@@ -109,9 +106,9 @@ class Engine:
         context = self._context
         if kept is None:
             levels = levels_of(self.bundle, self.tokenizer, context.target, context.drafts)
-            kept = calibrate(context.target, levels, SAMPLE, exact=self._exact)
-            keep_calibration(self._calibrated_setup(), kept)
-        context.target.min_width = kept.exact_width if self._exact else 1
+            kept = calibrate(context.target, levels, SAMPLE, exact=self._setup.exact)
+            keep_calibration(self._setup.of_costs, kept)
+        context.target.min_width = kept.exact_width if self._setup.exact else 1
         context.near_tie_margin = kept.near_tie_margin
         context.max_width = kept.max_width
         self.calibration = kept
@@ -182,13 +179,14 @@ class Engine:
         file cannot be written.
         """
         self._end_running()
-        save_caches(Path(path), self._fingerprint(), self._context.committed, self._saved_decoders())
+        save_caches(Path(path), self._setup.of_caches, self._context.committed, self._saved_decoders())
 
     def restore_cache(self, path: str | Path) -> None:
         """Fills the caches from a file of `save_cache`; `CacheFileError` if it is damaged or made by another setup."""
         self._end_running()
         decoders = self._saved_decoders()
-        self._context.committed = restore_caches(Path(path), self._fingerprint(), decoders)
+        self._context.committed = restore_caches(Path(path), self._setup.of_caches, decoders)
+        self._suffix.rollback(0)  # what it has read is another text
         if self.bundle.manifest.draft_tokenizer is not None:
             self._context.drafters["model"].rollback(0)
 
@@ -225,17 +223,6 @@ class Engine:
             raise OptionError("this bundle has no draft model; use draft lookup, or export it again with --draft")
         drafter, number = self._context.drafters[options.draft], options.num_draft_tokens
         return Fixed(drafter, number, f"on: {options.draft}, {number} tokens a round, as the caller asked")
-
-    def _fingerprint(self) -> str:
-        """What must be the same for cached numbers to mean the same, bit for bit."""
-        digest = hashlib.sha256((self.bundle.path / MANIFEST).read_bytes()).hexdigest()
-        version = import_onnxruntime().__version__
-        return f"bundle {digest[:16]}, {self._setup}, ONNX Runtime {version}, {platform.machine()} {os.cpu_count()}"
-
-    def _calibrated_setup(self) -> str:
-        # A short context leaves wide passes unmeasured, so what was found with one says nothing of a longer one.
-        mode = "exact" if self._exact else "fast"
-        return f"{self._fingerprint()}, {mode}, context of {self.context_length} tokens"
 
     def _end_running(self) -> None:
         if self._running is not None:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish import runtime as pilotfish
-from pilotfish.runtime import GenerationOptions
+from pilotfish.export.pair_measure import with_draft
+from pilotfish.runtime import Engine, GenerationOptions
 from pilotfish.runtime import engine as engine_module
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.calibration import Calibration, DraftCalibration, calibrate, keep_calibration, kept_calibration
@@ -215,6 +216,17 @@ def test_another_setup_is_measured_for_itself(
             load()
             assert len(measured) == number
     assert len(list((cache / "calibrations").iterdir())) == len(setups)
+
+
+def test_a_draft_that_is_only_tried_is_measured_for_itself(
+    cache: Path, bundle_path: Path, lookup_bundle_path: Path, measured: list[Calibration]
+):
+    target, other = load_bundle(lookup_bundle_path), load_bundle(bundle_path)
+    for draft in (None, target, other):
+        for _ in range(2):
+            with Engine(with_draft(target, draft)):
+                pass
+    assert [len(each.drafts) for each in measured] == [0, 1, 1]
 
 
 def test_what_was_measured_in_a_small_context_is_not_taken_for_a_large_one(cache: Path, bundle_path: Path):

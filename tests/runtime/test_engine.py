@@ -392,6 +392,18 @@ def test_a_saved_cache_spares_another_engine_the_prompt(bundle_path: Path, tmp_p
         assert engine.stats.num_cached_tokens == 0
 
 
+def test_what_is_copied_after_a_restore_is_from_the_restored_text(bundle_path: Path, tmp_path: Path):
+    prompt = "1 2 3 4 5 6 7 8 1 2 3 4 5 6 7 8 1 2 3"
+    with pilotfish.load(bundle_path) as engine:
+        generated(engine, prompt, draft="suffix", max_tokens=4)
+        engine.save_cache(tmp_path / "cache")
+        engine.reset()
+        fresh = generated(engine, prompt, draft="suffix", max_tokens=60), engine.stats.drafters["suffix"]
+        generated(engine, "9 7", draft="suffix", max_tokens=4)  # shorter than what is restored
+        engine.restore_cache(tmp_path / "cache")
+        assert (generated(engine, prompt, draft="suffix", max_tokens=60), engine.stats.drafters["suffix"]) == fresh
+
+
 def test_a_saved_cache_of_another_bundle_is_refused(bundle_path: Path, lookup_bundle_path: Path, tmp_path: Path):
     with pilotfish.load(bundle_path) as engine:
         generated(engine, PROMPTS[0])
