@@ -398,10 +398,12 @@ def test_what_is_copied_after_a_restore_is_from_the_restored_text(bundle_path: P
         generated(engine, prompt, draft="suffix", max_tokens=4)
         engine.save_cache(tmp_path / "cache")
         engine.reset()
-        fresh = generated(engine, prompt, draft="suffix", max_tokens=60), engine.stats.drafters["suffix"]
         generated(engine, "9 7", draft="suffix", max_tokens=4)  # shorter than what is restored
         engine.restore_cache(tmp_path / "cache")
-        assert (generated(engine, prompt, draft="suffix", max_tokens=60), engine.stats.drafters["suffix"]) == fresh
+        generated(engine, prompt, draft="suffix", max_tokens=60)
+        read = engine._suffix._automaton.tokens
+        assert len(read) > 60
+        assert read == engine._context.committed[: len(read)]
 
 
 def test_a_saved_cache_of_another_bundle_is_refused(bundle_path: Path, lookup_bundle_path: Path, tmp_path: Path):
