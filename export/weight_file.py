@@ -24,13 +24,14 @@ def numpy_dtype(floats: str) -> np.dtype[Any]:
 
 
 def stored_bytes(graph_path: Path) -> int:
-    """Bytes of the weights that a graph reads from data files, which other graphs may read too; each counts once."""
+    """Bytes of the weights that a graph reads from data files, alignment included; other graphs may read them too."""
     places = (
         {entry.key: entry.value for entry in tensor.external_data}
         for tensor in onnx.load(graph_path, load_external_data=False).graph.initializer
         if tensor.data_location == onnx.TensorProto.EXTERNAL
     )
-    return sum(num_bytes for _, _, num_bytes in {(at["location"], at["offset"], int(at["length"])) for at in places})
+    sections = {(at["location"], at["offset"], int(at["length"])) for at in places}  # one may have several shapes
+    return sum(num_bytes + -num_bytes % ALIGNMENT for _, _, num_bytes in sections)
 
 
 class WeightFile:

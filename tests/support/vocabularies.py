@@ -18,6 +18,11 @@ TEXT = (
 SPECIALS = ["<|start|>", "<|end|>"]
 
 
+def without_texts(tokenizer_json: str, num_tokens: int) -> str:
+    """Other texts, and nothing that says what bytes a token stands for: such a draft can pass neither ids nor text."""
+    return json.dumps(json.loads(with_other_texts(tokenizer_json, num_tokens)) | {"decoder": None})
+
+
 def with_other_texts(tokenizer_json: str, number: int) -> str:
     """The tokenizer with the texts of its last `number` tokens changed."""
     tokenizer = json.loads(tokenizer_json)

@@ -18,7 +18,7 @@ from pilotfish.desktop_app.widgets.theme import apply_theme
 from support.checkpoint_files import METADATA, OPTIONS, write_folder, write_gguf
 from support.fake_export import fake_export
 from support.tiny_models import CONFIG, tiny_weights
-from support.vocabularies import with_other_texts
+from support.vocabularies import without_texts
 from support.walk import check_contrast, check_names, check_not_clipped, check_tab_order
 
 WAIT_MS = 60_000
@@ -242,7 +242,7 @@ def drafts(tmp_path: Path) -> Path:
     write_gguf(folder / "target.gguf", METADATA | {"block_count": 2}, tiny_weights(CONFIG))
     write_folder(folder / "small", OPTIONS | {"num_hidden_layers": 1}, tiny_weights(replace(CONFIG, num_layers=1)))
     other = write_folder(folder / "other") / "tokenizer.json"
-    other.write_text(with_other_texts(other.read_text(encoding="utf-8"), 40), encoding="utf-8")
+    other.write_text(without_texts(other.read_text(encoding="utf-8"), 40), encoding="utf-8")
     return folder
 
 
@@ -258,7 +258,7 @@ def test_the_draft_picker_explains_each_refusal(qtbot, qapp, drafts, theme):
     assert "of the target's parameters" in picker.explanation.text()
     rows = {picker.list.item(row).text().split()[1]: row for row in range(picker.list.count())}
     picker.list.setCurrentRow(rows["other"])
-    assert "do not share a vocabulary" in picker.explanation.text()
+    assert "have no text of their own" in picker.explanation.text()
     assert not picker.use.isEnabled()
     check_names(picker)
     check_tab_order(picker)
