@@ -25,7 +25,7 @@ class Block:
     """The characters `start` to `stop` of a text. `kind` is `prose` or `code`, `level` how many lists are around it.
 
     `text` is what to render: Markdown without the indentation of the lists around it, or the code, of which the first
-    character stands at `text_start` or, if it was indented, after it.
+    character stands at `text_start` or, if it was indented, after it. It begins with `head`, which is not from there.
     """
 
     kind: str
@@ -36,6 +36,7 @@ class Block:
     language: str = ""
     level: int = 0
     continues: bool = False
+    head: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def _read_prose(text: str, start: BlockStart) -> tuple[Block, BlockStart]:
     following = following or BlockStart(position, start.offsets)
     block = Block(
         "prose", start.position, following.position, prose.text, start.position, level=len(start.offsets),
-        continues=start.continues,
+        continues=start.continues, head=start.head,
     )  # fmt: skip
     return block, following
 

@@ -15,6 +15,7 @@ from itertools import accumulate
 
 from pilotfish.desktop_app.conversation import Span
 
+UNKNOWN = -1  # the position of a character that is not in the message
 KINDS = ("model", "lookup", "target")
 
 _MARKS = frozenset("*_`~#>|-+=[]()!\\<>:&; \t\r\n")
@@ -55,7 +56,7 @@ class Origins:
     def at(self, position: int) -> str | None:
         """The kind at a position of the text; None if it is not known."""
         index = bisect_right(self._stops, position)
-        return self._kinds[index] if index < len(self._kinds) else None
+        return self._kinds[index] if position >= 0 and index < len(self._kinds) else None
 
     def runs(self, positions: Sequence[int]) -> tuple[Run, ...]:
         """The runs of a text whose characters stand at these positions; those that are not known are left out."""
@@ -73,17 +74,22 @@ class Origins:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a message that is `text` and begins at `start`, and who wrote the message."""
+    """The part of a message that is `text` and begins at `start`, and who wrote the message.
+
+    Rendered with it, before it, was `head`, which is from elsewhere.
+    """
 
     text: str
     start: int
     origins: Origins
+    head: str = ""
 
     def runs_of(self, rendered: Sequence[str]) -> list[tuple[Run, ...]]:
         """The runs of each of the texts that the part was rendered to."""
+        start, num_head = self.start, len(self.head)
         return [
-            self.origins.runs([self.start + position for position in positions])
-            for positions in aligned(self.text, rendered)
+            self.origins.runs([start + each - num_head if each >= num_head else UNKNOWN for each in positions])
+            for positions in aligned(self.head + self.text, rendered)
         ]
 
 

@@ -20,6 +20,7 @@ from pilotfish.desktop_app.widgets.text_view import TextView
 
 BUDGET = 3000  # what may be rendered in one frame, in characters
 COST_OF_VIEW = 300  # what a view costs beside its characters
+COST_OF_CELL = 10  # and a cell of a table
 
 
 @dataclass(slots=True)
@@ -68,7 +69,8 @@ class MessageBody(QWidget):
     @property
     def is_behind(self) -> bool:
         """Whether something is yet to be rendered."""
-        return len(self._read) < len(self._source) or self._num_settled < len(self._split.blocks)
+        num_wanted = max(len(self._split.blocks), len(self._shown))
+        return len(self._read) < len(self._source) or self._num_settled < num_wanted
 
     def set_source(self, text: str, spans: Iterable[Span] = ()) -> None:
         """Takes the text, which in most cases goes on from the one before, and who wrote it."""
@@ -137,12 +139,12 @@ class MessageBody(QWidget):
         self._shown[index - shown.piece].width = -1
         part = None
         if self._look.has_tints:
-            part = Part(self._read[block.start : block.stop], block.start, self._origins)
+            part = Part(self._read[block.text_start : block.stop], block.text_start, self._origins, block.head)
         if isinstance(shown.view, CodeCard):
             shown.view.show_piece(shown.piece, text, block.language, part)
         else:
             shown.view.show_text(text, part)
-        return len(text) + COST_OF_VIEW
+        return len(text) + COST_OF_VIEW + COST_OF_CELL * (text.count("|") if block.kind == "prose" else 0)
 
     def _new(self, index: int, block: Block) -> _Shown:
         if block.kind == "code":

@@ -72,11 +72,6 @@ class MessageList(QScrollArea):
         """The rows that are made, from the first."""
         return [slot.row for slot in self._slots if slot.row is not None]
 
-    def row(self, message_id: str) -> MessageRow | None:
-        """The row of a message, if it is made."""
-        slot = self._by_id.get(message_id)
-        return slot.row if slot else None
-
     def set_messages(self, messages: Sequence[Message], em: float) -> None:
         """Shows these. Rows of those that were there before them in the same order stay; `em` is for estimates."""
         ids = self.ids

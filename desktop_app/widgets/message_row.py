@@ -132,7 +132,7 @@ class MessageRow(QWidget):
         if event.matches(QKeySequence.StandardKey.Copy):
             self.copy()
         elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.body.views:
-            self.body.views[0].setFocus()
+            self.body.views[0].enter()
         else:
             super().keyPressEvent(event)
 

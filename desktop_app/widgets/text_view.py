@@ -10,6 +10,7 @@ from PySide6.QtCore import QByteArray, QMimeData, QPointF, QRectF, Qt, QUrl, Sig
 from PySide6.QtGui import (
     QBrush,
     QColor,
+    QFocusEvent,
     QKeyEvent,
     QKeySequence,
     QMouseEvent,
@@ -25,6 +26,9 @@ from pilotfish.desktop_app.widgets.look import Look
 from pilotfish.desktop_app.widgets.visible_text import visible_text
 
 SCHEMES = ("http", "https", "mailto")
+_BY_MOUSE = Qt.TextInteractionFlag.TextBrowserInteraction
+_PAGES = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
+_LINES = (Qt.Key.Key_Up, Qt.Key.Key_Down)
 
 
 class Selecting(Protocol):
@@ -74,6 +78,13 @@ class TextView(QTextBrowser):
             self.setLineWrapColumnOrWidth(width)
         return math.ceil(self.document().size().height())
 
+    def enter(self) -> None:
+        """Takes the focus, and the keyboard to select with until it goes elsewhere."""
+        self.setTextInteractionFlags(_BY_MOUSE | Qt.TextInteractionFlag.TextSelectableByKeyboard)
+        if not self.textCursor().hasSelection():
+            self.moveCursor(QTextCursor.MoveOperation.Start)
+        self.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
     def keep_selection(self, change: Callable[[], None]) -> None:
         """Changes the document; what is selected stays so."""
         cursor = self.textCursor()
@@ -116,13 +127,22 @@ class TextView(QTextBrowser):
             self._selecting.extend(self, event.globalPosition())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Everything is the whole message, not this piece of it."""
+        """Everything is the whole message, not this piece of it; what is around scrolls."""
+        is_in_text = bool(self.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByKeyboard)
         if event.matches(QKeySequence.StandardKey.SelectAll):
             self._selecting.select_all(self)
         elif event.matches(QKeySequence.StandardKey.Copy):
             self.copy()  # even if the selection is all in other views
+        elif event.key() in _PAGES or (event.key() in _LINES and not is_in_text):
+            event.ignore()
         else:
             super().keyPressEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """The keyboard selects nothing any more."""
+        if event.reason() != Qt.FocusReason.PopupFocusReason:
+            self.setTextInteractionFlags(_BY_MOUSE)
+        super().focusOutEvent(event)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """Whatever is around scrolls."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pilotfish.desktop_app.conversation import Span
-from pilotfish.desktop_app.origins import Origins, Run, aligned
+from pilotfish.desktop_app.origins import Origins, Part, Run, aligned
 
 RENDERED = [
     ("plain text, unchanged", ["plain text, unchanged"]),
@@ -56,3 +56,9 @@ def test_runs_of_kinds():
     origins = Origins([Span("target", 2), Span("suffix", 0), Span("suffix", 2), Span("cascade", 1), Span("model", 2)])
     assert [origins.at(position) for position in (0, 2, 4, 5, 7)] == ["target", "lookup", "lookup", "model", None]
     assert origins.runs([0, 1, 2, 4, 6, 7, 8]) == (Run("target", 0, 2), Run("lookup", 2, 2), Run("model", 4, 1))
+
+
+def test_what_was_put_before_a_part_is_of_nobody():
+    origins = Origins([Span("target", 10), Span("model", 20)])
+    part = Part("|cd|ef|", 12, origins, head="|a|b|\n|-|-|\n")
+    assert part.runs_of(["a", "b", "cd", "ef"]) == [(), (), (Run("model", 0, 2),), (Run("model", 0, 2),)]

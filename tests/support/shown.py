@@ -69,7 +69,6 @@ def render_all(body: MessageBody, width: int = 600) -> None:
     """Renders what is left."""
     for _ in range(500):
         if not body.is_behind:
-            body.advance(width)  # takes away what is left over
             body.lay_out(width)
             return
         body.advance(width)

@@ -87,6 +87,29 @@ def _cursor(view, position: int) -> QTextCursor:
     return cursor
 
 
+def test_a_part_is_selected_and_copied_by_keyboard(transcript: Transcript):
+    row = shown(transcript, "A question", REPLY)[-1]
+    row.setFocus(Qt.FocusReason.TabFocusReason)
+    QTest.keyClick(row, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert clipboard() == REPLY
+    QTest.keyClick(row, Qt.Key.Key_Return)
+    view = QApplication.focusWidget()
+    for _ in range(5):
+        QTest.keyClick(view, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    QTest.keyClick(view, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert clipboard() == "First"
+
+
+def test_page_keys_scroll_when_a_text_has_the_focus(transcript: Transcript):
+    view = shown(transcript, *["line\n\n" * 30] * 3)[-1].body.views[-1]
+    QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton)
+    before = transcript.list.verticalScrollBar().value()
+    QTest.keyClick(view, Qt.Key.Key_Up)
+    assert transcript.list.verticalScrollBar().value() < before
+    QTest.keyClick(view, Qt.Key.Key_PageUp)
+    assert transcript.list.verticalScrollBar().value() < before - 300
+
+
 def test_links_are_opened_by_a_click_only_and_with_their_true_address(transcript: Transcript, qtbot):
     text = "[a](https://example.org/a%20b?q=1) [b](file:///etc/passwd) [c](javascript:alert(1))"
     view = shown(transcript, "q", text)[-1].body.views[0]
