@@ -100,7 +100,7 @@ class Composer(QFrame):
             except AttachmentError as error:
                 faults.append(str(error))
         self.chips.set_attachments((*self.chips.attachments, *read))
-        self._say(" ".join(f"{fault[:1].upper()}{fault[1:]}." for fault in faults))
+        self._say(" ".join(f"{fault}." for fault in faults))
 
     def choose_files(self) -> None:
         """Asks for files and attaches them."""
