@@ -28,7 +28,7 @@ from pilotfish.desktop_app.store import ChatEntry, Store
 class Desk:
     """`session` is the chat that is shown, `engine` what the engine is at.
 
-    `load_options` are for the next load; `system_prompt` is that of new chats.
+    `load_options` are for the next load, `loaded_with` those of the last; `system_prompt` is that of new chats.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Desk:
     ) -> None:  # fmt: skip
         """`store` None keeps every chat in memory. `changed` gets the ids of messages of the chat that is shown."""
         self.store, self.engine = store, EngineState()
-        self.load_options = LoadOptions()
+        self.load_options = self.loaded_with = LoadOptions()
         self.system_prompt = ""
         self._is_engine_ready = False
         self._process, self._record = process, record
@@ -147,6 +147,7 @@ class Desk:
     def load(self, bundle: Path) -> None:
         """Loads a bundle in place of the one that is loaded; starts the engine if it does not run."""
         self._start(str(bundle))
+        self.loaded_with = self.load_options
         if self.engine.phase == "dead":
             return
         try:

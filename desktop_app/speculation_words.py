@@ -65,12 +65,15 @@ def drafting(point: Point, tr: Translate = str) -> str:
 
 
 def reason(progress: Progress | None) -> str:
-    """Who drafted in how many rounds and why, in the words of the runtime."""
-    return progress.speculation.partition(": ")[2] if progress is not None else ""
+    """Who drafted in how many rounds, in the words of the runtime; empty while it is off, of which the line tells."""
+    state, _, words = progress.speculation.partition(": ") if progress is not None else ("", "", "")
+    return words if state == "on" else ""
 
 
 def baseline_tokens_per_s(progress: Progress) -> float | None:
     """What the target alone reaches here, as measured; None if that is not known."""
+    if progress.speculation.startswith("off") and not progress.num_drafted:
+        return progress.tokens_per_s  # it was alone
     return progress.tokens_per_s / progress.speed_up if progress.speed_up else None
 
 

@@ -218,7 +218,7 @@ class Engine:
         if options.draft == "auto":
             return self._controller
         if options.draft == "off":
-            return Fixed(None, 0, "off: switched off by the caller")
+            return Fixed(None, 0, "off: it is switched off")
         if options.draft == "model" and "model" not in self._context.drafters:
             raise OptionError("this bundle has no draft model; use draft lookup, or export it again with --draft")
         drafter, number = self._context.drafters[options.draft], options.num_draft_tokens

@@ -44,6 +44,7 @@ class Banner(QFrame):
     def say(self, text: str, level: str, words: str = "", act: Callable[[], object] | None = None) -> None:
         """Says `text`; `level` is `error`, `warning` or `muted`. `words` are on the button that calls `act`."""
         self._words.setText(text)
+        self.setToolTip("")
         set_role(self._words, level)
         self.setAccessibleName(text)
         self._act = act or self.hide

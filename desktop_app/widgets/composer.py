@@ -36,6 +36,7 @@ class Composer(QFrame):
         self.setObjectName("composer")
         self._colours = LIGHT
         self._is_busy, self._obstacle = False, ""
+        self._shown_icon = ("", "")
         self.editor = ComposerEditor(self)
         self.chips = AttachmentChips(self)
         self.meter = ContextMeter(self)
@@ -99,7 +100,7 @@ class Composer(QFrame):
             except AttachmentError as error:
                 faults.append(str(error))
         self.chips.set_attachments((*self.chips.attachments, *read))
-        self._say(" ".join(f"{fault[:1].upper()}{fault[1:]}." for fault in faults))
+        self._say(" ".join(f"{fault}." for fault in faults))
 
     def choose_files(self) -> None:
         """Asks for files and attaches them."""
@@ -194,7 +195,9 @@ class Composer(QFrame):
         has_message = bool(self.chips.attachments or not self.editor.document().isEmpty())
         self._send.setEnabled(self._is_busy or (has_message and not self._obstacle))
         ink = self._colours.on_accent if self._send.isEnabled() else self._colours.muted
-        self._send.setIcon(icon(name, ink))
+        if (name, ink) != self._shown_icon:  # drawing it takes longer than a key may
+            self._shown_icon = (name, ink)
+            self._send.setIcon(icon(name, ink))
         self._send.setAccessibleName(words)
         tip = tool_tip(words, "stop" if self._is_busy else "send")
         self._send.setToolTip(self._obstacle if self._obstacle and not self._is_busy else tip)

@@ -58,7 +58,7 @@ class ConversationList(QFrame):
         self._new = QPushButton(f" {self.tr('New chat')}", self)
         self._more = QToolButton(self)
         self._undo_bar = QFrame(self)
-        self._undo_words = QLabel(self._undo_bar, textFormat=Qt.TextFormat.PlainText)
+        self._undo_words = QLabel(self._undo_bar, textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self._undo = QPushButton(self.tr("Undo"), self._undo_bar)
         self._nothing = QLabel(self, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         self._pause = QTimer(self, singleShot=True, interval=SEARCH_AFTER_MS)

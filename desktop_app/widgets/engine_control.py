@@ -42,6 +42,12 @@ class EngineControl(QObject):
         self._desk.restart()
         self.refresh()
 
+    def close(self) -> None:
+        """Gives up what is being added; what was downloaded stays for the next time."""
+        self._window.welcome.view.close_export()
+        if self._models is not None:
+            self._models.add.view.close_export()
+
     def show_models(self, *, adds: bool = False) -> None:
         """Opens the list of models, or the page that adds one."""
         if self._models is None:
@@ -65,6 +71,7 @@ class EngineControl(QObject):
         if state.phase in ("failed", "dead"):
             words = self.tr("Restart") if state.phase == "dead" else self.tr("Try again")
             self._window.banner.say(f"{state.cause} {state.remedy}", "error", words, self.restart)
+            self._window.banner.setToolTip(state.details)
         elif self._shown.phase in ("failed", "dead"):
             self._window.banner.hide()
         self._shown = state

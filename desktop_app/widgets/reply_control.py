@@ -25,7 +25,7 @@ class ReplyControl(QObject):
     def __init__(self, window: MainWindow, desk: Desk, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._window, self._desk = window, desk
-        self._policy = "drop"
+        self._fault = ""
         window.composer.sent.connect(self.send)
         window.composer.stop_requested.connect(desk.stop)
         window.composer.text_changed.connect(desk.count)
@@ -37,10 +37,6 @@ class ReplyControl(QObject):
         transcript.continue_requested.connect(self.continue_reply)
         transcript.chosen.connect(self.choose)
         transcript.link_opened.connect(self.open_link)
-
-    def set_policy(self, policy: str) -> None:
-        """What happens when the context is full; for the words of the meter."""
-        self._policy = policy
 
     def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Sends a message; what cannot be saved goes back into the field."""
@@ -117,15 +113,15 @@ class ReplyControl(QObject):
         session = self._desk.session
         if isinstance(event, Piece) and session.progress is event.progress:
             self._window.panel.add(event)
+            self._tell_fault()
         elif isinstance(event, Counted) and session.meter is event:
-            self._window.composer.set_meter(event, self._policy)
+            self._window.composer.set_meter(event, session.options.overflow)
 
     def refresh(self) -> None:
         """Shows whether a reply is being written, and what the disk says to it."""
         session = self._desk.session
         self._window.composer.set_busy(session.is_busy)
-        if session.store_fault:
-            self._window.banner.say(as_sentence(session.store_fault), "error")
+        self._tell_fault()
         if not session.is_busy:
             self.count()
 
@@ -154,6 +150,13 @@ class ReplyControl(QObject):
         self._window.transcript.show_conversation(self._desk.session.conversation)
         self.refresh()
         self.begun.emit()
+
+    def _tell_fault(self) -> None:
+        """Says once that the disk refuses, and takes it back when it no longer does."""
+        fault = self._desk.session.store_fault
+        if fault != self._fault:
+            self._fault = fault
+            self._window.banner.say(as_sentence(fault), "error") if fault else self._window.banner.hide()
 
     def _last(self, role: str) -> Message | None:
         return next((each for each in reversed(self._desk.session.conversation.path) if each.role == role), None)

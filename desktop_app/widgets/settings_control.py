@@ -33,8 +33,8 @@ class SettingsControl(QObject):
         super().__init__(parent)
         self._app, self._window, self._desk, self._reload = app, window, desk, reload
         self.settings = settings
-        self._loaded_with = settings.loading
         self._devices: tuple[str, ...] = ("cpu",)
+        self._has_looked = False
         self._found = Bridge(self)
         self._found.arrived.connect(self._keep_devices)
         self._pause = QTimer(self, singleShot=True, interval=SAVE_AFTER_MS)
@@ -60,20 +60,14 @@ class SettingsControl(QObject):
         with telling(self._window.banner):
             save_settings(self.settings, settings_path())
 
-    def find_devices(self) -> None:
-        """Looks for the devices in a thread, since that imports ONNX Runtime; call it once, when the window is idle."""
-        work = threading.Thread(target=lambda: self._found.deliver(find_devices()), name="devices", daemon=True)
-        work.start()
-
-    def note_load(self) -> None:
-        """A model was loaded with the options that are in use now."""
-        self._loaded_with = self._desk.load_options
-
     def show_dialog(self) -> None:
         """Opens the settings."""
-        loaded_with = self._loaded_with if self._desk.engine.phase == "ready" else None
+        loaded_with = self._desk.loaded_with if self._desk.engine.phase == "ready" else None
         dialog = SettingsDialog(self.settings, self._devices, self._window, loaded_with)
         self._found.arrived.connect(dialog.model.set_devices)
+        if not self._has_looked:
+            self._has_looked = True
+            self._find_devices()
         dialog.changed.connect(self.apply)
         dialog.reload_requested.connect(self._reload)
         dialog.exec()
@@ -100,6 +94,11 @@ class SettingsControl(QObject):
             window.transcript.set_zoom(settings.zoom)
         window.transcript.set_tints(settings.tints)
         window.panel.tints.setChecked(settings.tints)
+
+    def _find_devices(self) -> None:
+        """In a thread, since that imports ONNX Runtime."""
+        work = threading.Thread(target=lambda: self._found.deliver(find_devices()), name="devices", daemon=True)
+        work.start()
 
     def _keep_devices(self, devices: tuple[str, ...]) -> None:
         self._devices = devices

@@ -96,8 +96,10 @@ class SpeculationPlot(QWidget):
         painter.drawLine(QPointF(ground.left(), y), QPointF(ground.right(), y))
         words = self.tr("target alone")
         width = painter.fontMetrics().horizontalAdvance(words)
-        # Below the line: above it run the values of a speculation that pays.
-        box = QRectF(ground.right() - width - 4, y + 1, width + 4, painter.fontMetrics().height())
+        height = painter.fontMetrics().height()
+        # Below the line, since above it run the values of a speculation that pays; unless there is no room.
+        top = y + 1 if y + height < ground.bottom() else y - height
+        box = QRectF(ground.right() - width - 4, top, width + 4, height)
         painter.drawText(box, Qt.AlignmentFlag.AlignRight, words)
 
     def _in_words(self) -> str:

@@ -172,6 +172,7 @@ class Transcript(QWidget):
 
     def _dress(self) -> None:
         self.setStyleSheet(transcript_sheet(self._look))
+        self.legend.hide()
         self.legend.deleteLater()
         self.legend = self._new_legend()
         self.jump.setFont(self._look.small_font)

@@ -38,6 +38,7 @@ class WindowControl(QObject):
         self._bind(self._actions())
         window.sidebar.shortcuts_requested.connect(self.show_shortcuts)
         self.replies.begun.connect(self.chats.refresh_list)
+        window.composer.text_changed.connect(lambda text: self.keep_draft())
         bridge.arrived.connect(self.handle)
         window.closing.connect(self.close)
 
@@ -45,7 +46,6 @@ class WindowControl(QObject):
         """Starts the engine and shows an empty chat."""
         self.chats.open_draft()
         self.engine.launch(bundle)
-        self.settings.note_load()
 
     def message_changed(self, message_id: str) -> None:
         """A message of the chat that is shown is new or has grown."""
@@ -69,6 +69,11 @@ class WindowControl(QObject):
         if not self.chats.leave_search():
             self.desk.stop()
 
+    def keep_draft(self) -> None:
+        """Writes down what was begun in the chat that is shown."""
+        self.chats.keep_draft()
+        self._drafts.save()
+
     def show_shortcuts(self) -> None:
         """Opens the sheet of keys."""
         ShortcutSheet(self.window).exec()
@@ -76,8 +81,8 @@ class WindowControl(QObject):
     def close(self) -> None:
         """Saves everything and ends the engine."""
         self._bridge.close()
-        self.chats.keep_draft()
-        self._drafts.save()
+        self.engine.close()
+        self.keep_draft()
         self.settings.save()
         self.desk.close()
 

@@ -25,7 +25,7 @@ from pilotfish.runtime.errors import OptionError
 CHANGED = Settings(
     reply=ReplyOptions(temperature=0.1, seed=7, max_tokens=None, draft="suffix", stop=("a", "b")),
     system_prompt="Sprich Deutsch. 日本語 ✓", speculates=False, presets=(Preset("é", "x", ReplyOptions(top_k=3)),),
-    loading=LoadOptions("cuda", "cpu", 512, 3, exact=False), theme="dark", zoom=1.25, tints=False,
+    loading=LoadOptions("cuda", "cpu", 512, 3, exact=False), theme="dark", zoom=1.25, tints=True,
     shows_sidebar=False, shows_panel=False,
 )  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_of_a_partly_wrong_file_the_rest_is_taken_and_a_copy_kept(tmp_path: Path
     path.write_text(json.dumps(values))
     settings, faults = load_settings(path)
     assert settings == replace(
-        CHANGED, zoom=1.0, tints=True, loading=LoadOptions(), presets=(*CHANGED.presets, Preset("ok")),
+        CHANGED, zoom=1.0, tints=False, loading=LoadOptions(), presets=(*CHANGED.presets, Preset("ok")),
         reply=replace(CHANGED.reply, temperature=0.7),
     )  # fmt: skip
     told = "\n".join(faults)

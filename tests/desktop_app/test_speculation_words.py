@@ -41,6 +41,7 @@ def test_the_baseline_is_what_was_measured():
     assert baseline_tokens_per_s(ON) == pytest.approx(20.0 / 1.84)
     assert baseline(ON) == "10.9 tokens/s, measured here"
     assert baseline(Progress(4, 1, 0, 0, 20.0, None, "on: x")) == "not measured"
+    assert baseline(Progress(4, 4, 0, 0, 9.0, None, "off: it is switched off")) == "9.0 tokens/s, measured here"
 
 
 def test_the_details_name_the_pair_the_drafter_and_what_it_brings():
@@ -54,7 +55,7 @@ def test_the_details_name_the_pair_the_drafter_and_what_it_brings():
         "Tokens per round": "4.0 (1.0 without speculation)",
     }  # fmt: skip
     assert reason(ON) == "model in 9 rounds, off in 1: the draft costs 0.2 of a target pass"
-    assert (details(None, None, None), reason(None)) == ((), "")
+    assert (details(None, None, None), reason(None), reason(OFF)) == ((), "", "")
 
 
 def piece(num_tokens: int, num_rounds: int, num_drafted: int, num_accepted: int, origins=()) -> Piece:

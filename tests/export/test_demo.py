@@ -47,7 +47,7 @@ def test_the_last_line_compares_with_the_target_alone(engine: Engine):
 def test_the_last_line_says_why_speculation_is_off(engine: Engine):
     screen = console()
     demo(engine, "the pilot fish", GenerationOptions(max_tokens=8, draft="off"), screen)
-    assert "speculation off: switched off by the caller" in screen.file.getvalue()
+    assert "speculation off: it is switched off" in screen.file.getvalue()
 
 
 def test_a_bundle_in_the_cache_is_used_and_a_damaged_one_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

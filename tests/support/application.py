@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QCoreApplication, QDeadlineTimer, QEvent, Qt
+from PySide6.QtCore import QCoreApplication, QDeadlineTimer, QEvent, Qt, QTimer
 from PySide6.QtTest import QTest
 
 from pilotfish.desktop_app.conversation import Message
@@ -77,25 +78,32 @@ class Application:
 
 
 class GapMeter:
-    """The longest times, in seconds, in which the event loop did not come round."""
+    """The times, in seconds, in which the event loop did not come round, and what this thread computed in each.
+
+    The latter does not grow while other programs have the processor.
+    """
 
     def __init__(self) -> None:
-        from PySide6.QtCore import QElapsedTimer, QTimer
-
         self.gaps: list[float] = []
-        self._clock = QElapsedTimer()
+        self.work: list[float] = []
+        self._seen = (0.0, 0.0)
         self._timer = QTimer(interval=2, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self._tick)
 
     def start(self) -> None:
         self.gaps.clear()
-        self._clock.start()
+        self.work.clear()
+        self._seen = (time.perf_counter(), time.thread_time())
         self._timer.start()
 
-    def stop(self) -> list[float]:
-        """All gaps, the longest first."""
+    def stop(self) -> None:
+        """Both then have the longest first."""
         self._timer.stop()
-        return sorted(self.gaps, reverse=True)
+        self.gaps.sort(reverse=True)
+        self.work.sort(reverse=True)
 
     def _tick(self) -> None:
-        self.gaps.append(self._clock.restart() / 1000)
+        now = (time.perf_counter(), time.thread_time())
+        self.gaps.append(now[0] - self._seen[0])
+        self.work.append(now[1] - self._seen[1])
+        self._seen = now

@@ -66,6 +66,15 @@ def test_the_first_launch_offers_a_model_and_every_control_has_a_name(app: Appli
     check_names(app.window)
 
 
+def test_the_model_of_the_first_launch_is_loaded_and_the_chat_begins(app: Application, tmp_path: Path):
+    app.launch(None)
+    app.window.welcome.ready.emit(tmp_path / "pair")
+    app.wait(lambda: app.desk.engine.phase == "ready")
+    assert app.window.pages.currentWidget() is app.window.empty
+    assert app.composer.isVisible()
+    assert app.ask("hello").state == "complete"
+
+
 def test_right_to_left(app: Application, tmp_path: Path, qapp):
     qapp.setLayoutDirection(Qt.LayoutDirection.RightToLeft)
     fill(app, tmp_path / "pair")

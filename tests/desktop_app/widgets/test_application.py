@@ -17,7 +17,9 @@ from pilotfish.desktop_app import places
 from pilotfish.desktop_app.errors import NewerDatabaseError
 from pilotfish.desktop_app.migrations import MIGRATIONS
 from pilotfish.desktop_app.settings import load_settings
+from pilotfish.desktop_app.themes import DARK
 from pilotfish.desktop_app.widgets.application import open_store
+from pilotfish.desktop_app.widgets.settings_dialog import SettingsDialog
 from support.application import Application
 from support.fake_engine import fake_command
 
@@ -193,6 +195,77 @@ def test_drafts_belong_to_their_chat_and_survive_a_restart(open_app: Open, bundl
     assert again.composer.draft.text == "begun in the first"
     files = [path for path in places.data_dir().rglob("*") if path.is_file()]
     assert not any(b"a secret" in path.read_bytes() for path in files)
+
+
+def test_a_draft_is_on_disk_a_moment_after_it_was_typed(open_app: Open, bundle: Path):
+    app = open_app()
+    app.launch(bundle)
+    app.composer.editor.setPlainText("not yet sent")
+    app.wait(lambda: places.drafts_path().exists() and "not yet sent" in places.drafts_path().read_text("utf-8"))
+
+
+def test_a_disk_that_refuses_while_a_reply_streams_is_told_and_the_reply_goes_on(open_app: Open, bundle: Path):
+    app = open_app("word " * 4000, tokens_per_s=1000)
+    app.launch(bundle)
+    app.composer.editor.setPlainText("go on")
+    app.composer.submit()
+    app.store.connection.execute("PRAGMA busy_timeout = 20")
+    blocker = sqlite3.connect(app.store.path)
+    blocker.execute("BEGIN IMMEDIATE")
+    app.wait(lambda: "locked" in app.window.banner.text)
+    length = len(app.path[-1].text)
+    app.wait(lambda: len(app.path[-1].text) > length + 500)
+    blocker.rollback()
+    blocker.close()
+    app.wait(lambda: app.window.banner.text == "")
+    app.control.stop()
+    app.wait(lambda: not app.desk.session.is_busy)
+
+
+def test_a_changed_device_or_context_is_loaded_on_request(open_app: Open, bundle: Path):
+    app = open_app()
+    app.launch(bundle)
+    settings = app.control.settings.settings
+    app.control.settings.apply(replace(settings, loading=replace(settings.loading, context_length=1024)))
+    assert app.desk.engine.facts.context_length == 4096
+    assert app.desk.loaded_with != app.desk.load_options
+    app.control.engine.restart()
+    app.wait(lambda: app.desk.engine.phase == "ready")
+    assert app.desk.engine.facts.context_length == 1024
+    assert app.desk.loaded_with == app.desk.load_options
+
+
+def test_the_settings_apply_at_once(open_app: Open, bundle: Path, qapp):
+    app = open_app()
+    app.launch(bundle)
+
+    def change() -> None:
+        dialog = qapp.activeModalWidget()
+        if not isinstance(dialog, SettingsDialog):
+            QTimer.singleShot(10, change)
+            return
+        dialog.changed.emit(replace(app.control.settings.settings, theme="dark", tints=True, speculates=False))
+        dialog.reject()
+
+    QTimer.singleShot(0, change)
+    app.press(Qt.Key.Key_Comma, CONTROL)
+    assert app.desk.session.options.draft == "off"
+    assert not app.panel.is_wanted
+    assert app.panel.tints.isChecked()
+    assert app.window.palette().window().color().name() == DARK.window
+    app.wait(lambda: load_settings(places.settings_path())[0].theme == "dark")
+
+
+def test_a_long_chat_says_before_it_is_sent_that_old_messages_are_left_out(open_app: Open, bundle: Path):
+    app = open_app("word " * 20)
+    settings = app.control.settings.settings
+    loading = replace(settings.loading, context_length=100)
+    app.control.settings.apply(replace(settings, loading=loading, reply=replace(settings.reply, room=10)))
+    app.launch(bundle)
+    for _ in range(3):
+        app.ask("question " * 10)
+    app.composer.editor.setPlainText("more " * 20)
+    app.wait(lambda: "left out" in app.composer.meter.text)
 
 
 def test_delete_and_undo_by_keys(open_app: Open, bundle: Path):

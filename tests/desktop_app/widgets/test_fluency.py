@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,11 @@ def meter(qapp) -> Iterator[GapMeter]:
     meter.stop()
 
 
-def report(name: str, gaps: list[float]) -> None:
-    middle, late = gaps[len(gaps) // 2], gaps[len(gaps) // 100]
-    over = sum(gap for gap in gaps if gap > GAP_S) / sum(gaps)
-    print(f"\n{name}: longest {1e3 * gaps[0]:.0f} ms, one in a hundred over {1e3 * late:.0f} ms, median "
-          f"{1e3 * middle:.1f} ms, {over:.1%} of the time in gaps over {1e3 * GAP_S:.0f} ms")  # fmt: skip
+def report(name: str, meter: GapMeter) -> None:
+    for what, times in (("gaps", meter.gaps), ("work in a gap", meter.work)):
+        late, middle = times[len(times) // 100], times[len(times) // 2]
+        print(f"\n{name}, {what}: longest {1e3 * times[0]:.0f} ms, one in a hundred over {1e3 * late:.0f} ms, "
+              f"median {1e3 * middle:.1f} ms")  # fmt: skip
 
 
 def test_while_two_thousand_tokens_a_second_stream(bundle: Path, tmp_path: Path, meter: GapMeter):
@@ -43,11 +44,11 @@ def test_while_two_thousand_tokens_a_second_stream(bundle: Path, tmp_path: Path,
     app.launch(bundle)
     meter.start()
     reply = app.ask("go on")
-    gaps = meter.stop()
+    meter.stop()
     app.close()
     assert reply.text == LONG_REPLY
-    report("streaming", gaps)
-    assert gaps[len(gaps) // 100] < GAP_S  # 99 of 100; the machine that runs the tests is shared
+    report("streaming", meter)
+    check(meter)
 
 
 def test_while_a_bundle_loads(smollm2_bundle: Path, bundle: Path, meter: GapMeter):
@@ -57,13 +58,18 @@ def test_while_a_bundle_loads(smollm2_bundle: Path, bundle: Path, meter: GapMete
     meter.start()
     app.control.engine.load(smollm2_bundle)
     app.wait(lambda: app.desk.engine.phase == "ready")
-    gaps = meter.stop()
+    meter.stop()
     app.close()
-    report("loading", gaps)
-    assert gaps[len(gaps) // 100] < GAP_S
+    report("loading", meter)
+    check(meter)
+
+
+def check(meter: GapMeter) -> None:
+    """By what was computed, since the machine that runs the tests is shared; that makes work slower, too."""
+    assert meter.gaps[len(meter.gaps) // 2] < GAP_S
+    assert meter.work[len(meter.work) // 100] < GAP_S
+    assert meter.work[0] < 4 * GAP_S
 
 
 def unlimited(settings):
-    from dataclasses import replace
-
     return replace(settings, reply=replace(settings.reply, max_tokens=None))

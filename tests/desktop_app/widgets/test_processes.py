@@ -71,6 +71,16 @@ def test_a_second_launch_shows_the_window_of_the_first(process: subprocess.Popen
     assert process.poll() is None
 
 
+def test_the_self_test_of_the_stand_alone_program(bundle_path: Path):
+    path = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-m", "pilotfish.desktop_app.standalone", "--self-test"]
+    for arguments, words in (([], "the engine's process answers"), ([str(bundle_path)], "the model answers: ")):
+        ended = subprocess.run(
+            [*command, *arguments], timeout=240, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+        )
+        assert (ended.returncode, words in ended.stdout) == (0, True), ended.stderr
+
+
 def test_one_instance_answers_the_other(tmp_path: Path, qtbot):
     first, second = SingleInstance(tmp_path / "lock"), SingleInstance(tmp_path / "lock")
     shown = []

@@ -68,7 +68,7 @@ def change(app: Application, **settings) -> None:
 def test_screenshots(app: Application, bundle: Path, folder: Path):
     app.launch(bundle)
     shoot(app, folder, "empty")
-    app.ask("Why is the sky blue? Answer in three sentences.")
+    app.ask("Name three things that a small submarine needs, each with one sentence of explanation.")
     shoot(app, folder, "first-answer")
     app.control.chats.new()
     change(app, tints=True)

@@ -69,7 +69,7 @@ def test_each_control_changes_its_setting_at_once(qtbot, make):
     assert dialog.heard[-1] == dialog.settings
     assert dialog.settings == replace(
         Settings(), reply=reply, system_prompt="Sei kurz", speculates=False,
-        loading=LoadOptions("cuda", "cpu", 777, 2, exact=False), theme="dark", zoom=1.25, tints=False,
+        loading=LoadOptions("cuda", "cpu", 777, 2, exact=False), theme="dark", zoom=1.25, tints=True,
     )  # fmt: skip
     shown = make(dialog.settings)
     assert shown.heard == []

@@ -61,7 +61,7 @@ def test_the_switch_stays_where_it_was_put(panel: SpeculationPanel, qtbot):
     assert panel.line == "Speculation off because you switched it off"
     panel.set_facts(FACTS)
     panel.begin()
-    panel.add(piece(1, "off: switched off by the caller"))
+    panel.add(piece(1, "off: it is switched off"))
     qtbot.wait(2 * speculation_panel.REFRESH_MS)
     assert not panel.is_wanted
     assert panel.line == "Speculation off because you switched it off"
