@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from markdown_table import table
+from pass_profile import profile_table
 from results import Results
 from setups import AUTO, OFF, OURS, Peer, Setup
 
@@ -16,7 +18,7 @@ from pilotfish.runtime.bench.answers import Answer
 from pilotfish.runtime.bench.figures import Ratio
 
 NOTHING = "—"
-AHEAD, BEHIND, LEVEL = "ahead", "behind", "level"
+AHEAD, BEHIND, LEVEL, UNKNOWN = "ahead", "behind", "level", "unknown"
 
 
 def answers_of(results: Results, setup: Setup) -> list[Answer]:
@@ -40,7 +42,9 @@ def best_of(results: Results, setups: Sequence[Setup]) -> Setup | None:
 
 
 def verdict(ratio: Ratio) -> str:
-    """Whether ours is ahead of the other, behind, or level: the interval holds 1."""
+    """Whether ours is ahead of the other, behind, or level: the interval holds 1. One repeat does not tell."""
+    if math.isinf(ratio.high):
+        return UNKNOWN
     if not ratio.is_measurable:
         return LEVEL
     return AHEAD if ratio.value > 1 else BEHIND
@@ -94,7 +98,8 @@ def _blocks(results: Results, setups: Sequence[Setup], command: str, stem: str) 
     yield f"```sh\n{command}\n```"
     versions = {name: number for found in results.versions.values() for name, number in found.items()}
     numbers = ", ".join(f"{name} {number}" for name, number in versions.items())
-    yield f"{settings['machine']}, {settings['threads']} threads. {numbers}."
+    begun = ", and again ".join(f"{each['at']} at a load average of {each['load_average']}" for each in results.begun)
+    yield f"{settings['machine']}, {settings['threads']} threads. {numbers}. Begun {begun}."
     repeats = len({answer.repeat for answer in results.answers})
     yield (
         f"{len(settings['prompts'])} prompts × {repeats} repeats, at most {settings['max_tokens']} tokens an answer, "
@@ -111,6 +116,9 @@ def _blocks(results: Results, setups: Sequence[Setup], command: str, stem: str) 
         yield _duels(results, ours[OFF], [s for s in setups if s.draft == OFF and not _is_ours(s)])
     yield "## By kind of prompt"
     yield _kinds_table(results, setups)
+    for name, by_width in results.profiles.items():
+        yield f"## Where the time of a pass of {name} goes"
+        yield profile_table(by_width)
     yield "## How each was set up"
     yield "\n".join(f"- **{peer.name}**: {peer.weights}. {peer.how}." for peer in _peers(setups))
     failures = {name: why for name, why in results.failures.items() if name in {setup.name for setup in setups}}
@@ -200,9 +208,3 @@ def _peers(setups: Sequence[Setup]) -> list[Peer]:
 
 def _number(value: float | None, digits: int) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

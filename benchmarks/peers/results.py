@@ -1,7 +1,7 @@
 """What a run has found so far: JSON objects, one a line, appended as they come, so that a run that was cut off goes on.
 
-A line has one key: `settings` (the first line), `versions` and `fidelity` (of a peer), `answer` (of a setup, as
-`Answer` has it, with its token ids), or `failure`.
+A line has one key: `settings` (the first line), `begun` (each time a run began or went on), `versions`, `fidelity` and
+`profile` (of a peer), `answer` (of a setup, as `Answer` has it, with its token ids), or `failure`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,19 @@ class Fidelity:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything that a file says. `token_ids` is of the first answer to each prompt, by setup and prompt's key."""
+    """Everything that a file says.
+
+    `profiles` has, by peer and width of a pass, the seconds of each operator. `token_ids` is of the first answer to
+    each prompt, by setup and prompt's key.
+    """
 
     settings: Mapping[str, Any]
+    begun: tuple[Mapping[str, Any], ...]
     versions: Mapping[str, Mapping[str, str]]
     fidelity: Mapping[str, Fidelity]
     answers: tuple[Answer, ...]
     failures: Mapping[str, str]
+    profiles: Mapping[str, Mapping[str, Mapping[str, float]]]
     token_ids: Mapping[tuple[str, str], Sequence[int]]
 
     @property
@@ -72,6 +78,8 @@ class ResultsFile:
 def read_results(path: Path) -> Results:
     """What a file says. Of a setup that failed and then answered, the failure is forgotten."""
     settings: dict[str, Any] = {}
+    begun: list[dict[str, Any]] = []
+    profiles: dict[str, dict[str, dict[str, float]]] = {}
     versions: dict[str, dict[str, str]] = {}
     fidelity: dict[str, Fidelity] = {}
     answers: list[Answer] = []
@@ -81,8 +89,12 @@ def read_results(path: Path) -> Results:
         ((kind, values),) = json.loads(line).items()
         if kind == "settings":
             settings = values
+        elif kind == "begun":
+            begun.append(values)
         elif kind == "versions":
             versions |= values
+        elif kind == "profile":
+            profiles |= values
         elif kind == "fidelity":
             fidelity |= {peer: Fidelity(**found) for peer, found in values.items()}
         elif kind == "failure":
@@ -94,7 +106,7 @@ def read_results(path: Path) -> Results:
             answers.append(found)
             failures.pop(found.arm, None)
             token_ids.setdefault((found.arm, found.prompt), ids)
-    return Results(settings, versions, fidelity, tuple(answers), failures, token_ids)
+    return Results(settings, tuple(begun), versions, fidelity, tuple(answers), failures, profiles, token_ids)
 
 
 def answer_of(

@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/peers/run.py --bundles BUNDLE ... --target TARGET.gguf --draft DRAFT.gguf
            --environments FOLDER --models FOLDER [--results FILE.jsonl] [--report benchmarks/reports/peers.md]
-           [--only pilotfish llama.cpp ...] [--prompts 1] [--lengths short long] [--repeats 2] [--max-tokens 64]
+           [--only pilotfish llama.cpp ...] [--kinds code ...] [--prompts 1] [--lengths short long] [--repeats 2] [--max-tokens 64]
 
 `environments.py` makes the environments and `weights.py` the models; the bundles are exported from the same GGUF files.
 Every prompt goes, as the same token ids, to every setup one after the other, greedily and from cold caches, each on the
@@ -16,20 +16,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import shlex
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 from fidelity import fidelity_of, reference_of
+from pass_profile import profile
 from plot import save_plots
 from pool import Pool, WorkerError
 from report import report, summary
 from results import ResultsFile, answer_of, line_of
-from setups import OFF, Setup, chosen, peers_of
+from setups import OFF, OURS, Setup, chosen, peers_of
 
 from pilotfish.export.parity import sample_ids
 from pilotfish.runtime.bench import prompts as bench_prompts
@@ -38,6 +41,8 @@ from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.machine import collect, processor_name
 from pilotfish.runtime.tokenizer import Tokenizer
 
+PROFILED = (1, 5)  # tokens of the passes whose operators are timed
+NUM_PAST, NUM_PASSES = 256, 10
 ROOM = 64  # tokens of a context beyond the longest prompt and answer; what is drafted needs some
 
 
@@ -59,6 +64,9 @@ def schedule(
 
 def measure(arguments: argparse.Namespace, setups: Sequence[Setup], results: ResultsFile) -> None:
     """Adds what is missing to the results. A setup that fails is left out from then on."""
+    at = datetime.now(UTC).isoformat(timespec="minutes")
+    results.append("begun", {"at": at, "load_average": round(os.getloadavg()[0], 1)})
+    measure_passes(arguments, setups, results)
     tokenizer = Tokenizer(load_bundle(arguments.bundles[0]))
     prompts = prompts_of(arguments)
     ids = {p.key: tokenizer.encode_chat([{"role": "user", "content": p.text}]) for p in prompts}
@@ -86,9 +94,21 @@ def measure(arguments: argparse.Namespace, setups: Sequence[Setup], results: Res
                 pool.drop(setup)
                 continue
             results.append("answer", line_of(answer, token_ids))
+            if setup.peer.name not in results.read().versions:
+                results.append("versions", {setup.peer.name: pool.versions[setup.peer.name]})
             speed = f"{1 / answer.seconds_a_token:6.1f} tokens/s" if answer.seconds_a_token else ""
             say(f"{number:4} of {len(wanted)} {setup.name:26} {prompt.key:28} {speed}")
-        results.append("versions", pool.versions)
+
+
+def measure_passes(arguments: argparse.Namespace, setups: Sequence[Setup], results: ResultsFile) -> None:
+    """Adds where the time of pilotfish's passes goes, where that is not known yet."""
+    known = results.read().profiles
+    ours = {setup.peer.name: Path(setup.peer.paths["bundle"]) for setup in setups if setup.peer.worker == OURS}
+    for name, bundle in ours.items():
+        if name not in known:
+            say(f"profiling {name}")
+            found = {str(n): profile(bundle, n, NUM_PAST, NUM_PASSES, arguments.threads) for n in PROFILED}
+            results.append("profile", {name: found})
 
 
 def measure_fidelity(arguments: argparse.Namespace, pool: Pool, setups: Sequence[Setup], results: ResultsFile) -> None:
@@ -121,7 +141,7 @@ def key_of(run: tuple[Setup, Prompt, int]) -> tuple[str, str, int]:
 
 def prompts_of(arguments: argparse.Namespace) -> list[Prompt]:
     """Those that ship with the project, so many of each kind and length."""
-    return bench_prompts.chosen(shipped_prompts(), [], arguments.lengths, arguments.prompts)
+    return bench_prompts.chosen(shipped_prompts(), arguments.kinds, arguments.lengths, arguments.prompts)
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, object]:
@@ -151,6 +171,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=Path("peers.jsonl"))
     parser.add_argument("--report", type=Path, default=Path(__file__).parents[1] / "reports" / "peers.md")
     parser.add_argument("--only", nargs="+", default=[], metavar="SETUP", help="setups whose names begin so")
+    parser.add_argument("--kinds", nargs="+", default=[], help="of prompts; default: all")
     parser.add_argument("--prompts", type=int, default=1, help="of each kind and length")
     parser.add_argument("--lengths", nargs="+", default=["short", "long"])
     parser.add_argument("--repeats", type=int, default=2)

@@ -46,8 +46,8 @@ serve(Echo)
 @pytest.fixture(scope="module")
 def peers() -> Iterator[SimpleNamespace]:
     """The modules of the folder, which import each other by their bare names."""
-    names = ("setups", "protocol", "pool", "results", "fidelity", "report", "plot", "run", "folder", "environments",
-             "weights")  # fmt: skip
+    names = ("setups", "protocol", "pool", "results", "fidelity", "markdown_table", "pass_profile", "report",
+             "plot", "run", "folder", "environments", "weights")  # fmt: skip
     sys.path.insert(0, str(FOLDER))
     before = set(sys.modules)
     try:
@@ -91,6 +91,8 @@ def filled(peers: SimpleNamespace, path: Path, repeats: int = 2) -> object:
                 file.append("answer", peers.results.line_of(answer, ids))
     file.append("fidelity", {"other": {"mean_kl": 0.0123, "median_kl": 0.001, "top1_agreement": 0.97}})
     file.append("versions", {"other": {"other": "3.1"}})
+    file.append("begun", {"at": "2026-01-02T03:04", "load_average": 0.3})
+    file.append("profile", {"pilotfish-x": {"1": {"MatMul": 0.03, "Add": 0.01, "Cast": 0.0001}}})
     return file
 
 
@@ -211,7 +213,9 @@ def test_the_report_says_who_is_ahead(peers: SimpleNamespace, tmp_path: Path):
     assert "- other lookup: no such mode" in text
     assert "not asked for" not in text
     assert "python run.py --only x" in text
-    assert "other 3.1" in text
+    assert "other 3.1. Begun 2026-01-02T03:04 at a load average of 0.3." in text
+    assert "| MatMul | 30.00 ms, 74.8% |" in text
+    assert "| all else | 0.10 ms, 0.2% |" in text
     columns = {line.count("|") for line in controller.splitlines() if line.startswith("|")}
     assert len(columns) == 1
 
@@ -219,7 +223,7 @@ def test_the_report_says_who_is_ahead(peers: SimpleNamespace, tmp_path: Path):
 def test_one_repeat_tells_no_winner(peers: SimpleNamespace, tmp_path: Path):
     setups = setups_of(peers)
     text = peers.report.report(filled(peers, tmp_path / "r.jsonl", repeats=1).read(), setups, "run", "peers")
-    assert "| other off | 1.60 (too few repeats) | level |" in text
+    assert "| other off | 1.60 (too few repeats) | unknown |" in text
 
 
 def test_plots_have_a_bar_for_each_setup(peers: SimpleNamespace, tmp_path: Path):
@@ -314,6 +318,32 @@ def test_the_oldest_worker_ends_when_memory_is_short(
     assert events[4:7] == [("two", "load"), ("two", "16"), ("two", "64")]
     assert sorted(events[-3:]) == [("one", "close"), ("three", "close"), ("two", "close")]
     assert [event for event in events if event == ("one", "16")] == [("one", "16")] * 2
+
+
+def test_a_profile_counts_the_last_passes_only(peers: SimpleNamespace):
+    def run(at: int) -> list[dict]:
+        nodes = [("MatMul", at + 1, 30), ("Add", at + 40, 10), ("MatMul", at + 60, 20)]
+        events = [{"cat": "Node", "ts": ts, "dur": dur, "args": {"op_name": name}} for name, ts, dur in nodes]
+        return [
+            {"cat": "Session", "name": "model_run", "ts": at, "dur": 80},
+            *events,
+            {"cat": "Node", "ts": at, "dur": 5},
+        ]
+
+    warm_up = [{"cat": "Session", "name": "model_run", "ts": 0, "dur": 900}]
+    warm_up += [{"cat": "Node", "ts": 10, "dur": 800, "args": {"op_name": "MatMul"}}]
+    found = peers.pass_profile.by_operator([*run(2000), *warm_up, *run(1000)], 2)
+    assert found == pytest.approx({"MatMul": 50e-6, "outside": 20e-6, "Add": 10e-6})
+    assert list(found) == ["MatMul", "outside", "Add"]
+
+
+def test_a_real_pass_is_profiled(peers: SimpleNamespace, bundle_path: Path):
+    found = peers.pass_profile.profile(bundle_path, 2, 5, 3, 1)
+    assert found["GroupQueryAttention"] > 0
+    assert any("Gemm" in operator or "MatMul" in operator for operator in found)
+    import onnxruntime
+
+    assert not onnxruntime.SessionOptions().enable_profiling
 
 
 def test_fidelity_is_zero_for_the_reference_itself(peers: SimpleNamespace):
