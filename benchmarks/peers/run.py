@@ -2,7 +2,8 @@
 
 Usage: python benchmarks/peers/run.py --bundles BUNDLE ... --target TARGET.gguf --draft DRAFT.gguf
            --environments FOLDER --models FOLDER [--results FILE.jsonl] [--report benchmarks/reports/peers.md]
-           [--only pilotfish llama.cpp ...] [--kinds code ...] [--prompts 1] [--lengths short long] [--repeats 2] [--max-tokens 64]
+           [--only pilotfish llama.cpp ...] [--kinds code ...] [--lengths short long] [--prompts 1] [--repeats 2]
+           [--max-tokens 64]
 
 `environments.py` makes the environments and `weights.py` the models; the bundles are exported from the same GGUF files.
 Every prompt goes, as the same token ids, to every setup one after the other, greedily and from cold caches, each on the
