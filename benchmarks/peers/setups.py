@@ -50,11 +50,17 @@ class Setup:
 
 
 def peers_of(bundles: Sequence[Path], ggufs: Mapping[str, Path], models: Path, environments: Path) -> list[Peer]:
-    """Pilotfish with each bundle, and all others. `ggufs` has `target` and `draft`, `models` what was made of them."""
+    """Pilotfish with each bundle, and all others. `ggufs` has `target` and `draft`, `models` what was made of them.
+
+    `OptionError` if two bundles have a target of the same recipe, which names them.
+    """
+    ours = [_pilotfish(path) for path in bundles]
+    if len({peer.name for peer in ours}) < len(ours):
+        raise OptionError(f"two bundles are called the same among {', '.join(peer.name for peer in ours)}")
     server = str(environments / "llama_cpp" / "bin" / "llama-server")
     each = (("off",), ("model",), ("lookup",))
     return [
-        *map(_pilotfish, bundles),
+        *ours,
         Peer(
             "llama.cpp-Q4_K_M", "llama_cpp", "llama_cpp", "Q4_K_M, the GGUF file itself; draft the same",
             {"server": server, **{role: str(path) for role, path in ggufs.items()}}, each,

@@ -113,6 +113,8 @@ def test_all_peers_have_requirements_and_a_worker(peers: SimpleNamespace, bundle
     assert wanted - set(made) == {"t.gguf", "d.gguf"}
     some = peers.setups.chosen(found, ["pilotfish", "llama.cpp-Q4"])
     assert [setup.draft for setup in some] == ["off", "auto", "off", "model", "lookup"]
+    with pytest.raises(OptionError, match="called the same"):
+        peers.setups.peers_of([bundle_path] * 2, ggufs, tmp_path, tmp_path)
     with pytest.raises(OptionError, match="begins with 'vllm'"):
         peers.setups.chosen(found, ["vllm"])
 
