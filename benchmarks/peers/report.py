@@ -96,10 +96,8 @@ def _blocks(results: Results, setups: Sequence[Setup], command: str, stem: str) 
     settings = results.settings
     yield f"# Peers on {settings['target']}, with {settings['draft']} as draft"
     yield f"```sh\n{command}\n```"
-    versions = {name: number for found in results.versions.values() for name, number in found.items()}
-    numbers = ", ".join(f"{name} {number}" for name, number in versions.items())
     begun = ", and again ".join(f"{each['at']} at a load average of {each['load_average']}" for each in results.begun)
-    yield f"{settings['machine']}, {settings['threads']} threads. {numbers}. Begun {begun}."
+    yield f"{settings['machine']}, {settings['threads']} threads. Begun {begun}."
     repeats = len({answer.repeat for answer in results.answers})
     yield (
         f"{len(settings['prompts'])} prompts × {repeats} repeats, at most {settings['max_tokens']} tokens an answer, "
@@ -109,8 +107,8 @@ def _blocks(results: Results, setups: Sequence[Setup], command: str, stem: str) 
     yield _notes()
     ours = {draft: _ours(results, setups, draft) for draft in (OFF, AUTO)}
     if ours[AUTO]:
-        yield "## The controller against each peer's best"
-        yield _duels(results, ours[AUTO], [best_of(results, group) for group in _by_program(setups)])
+        yield "## The controller against each peer's best, with each of its weights"
+        yield _duels(results, ours[AUTO], [best_of(results, group) for group in _by_weights(setups)])
     if ours[OFF]:
         yield "## Target alone"
         yield _duels(results, ours[OFF], [s for s in setups if s.draft == OFF and not _is_ours(s)])
@@ -120,7 +118,7 @@ def _blocks(results: Results, setups: Sequence[Setup], command: str, stem: str) 
         yield f"## Where the time of a pass of {name} goes"
         yield profile_table(by_width)
     yield "## How each was set up"
-    yield "\n".join(f"- **{peer.name}**: {peer.weights}. {peer.how}." for peer in _peers(setups))
+    yield "\n".join(_set_up(peer, results.versions.get(peer.name, {})) for peer in _peers(setups))
     failures = {name: why for name, why in results.failures.items() if name in {setup.name for setup in setups}}
     if failures:
         yield "## What did not run"
@@ -196,10 +194,15 @@ def _is_ours(setup: Setup) -> bool:
     return setup.peer.worker == OURS
 
 
-def _by_program(setups: Sequence[Setup]) -> list[list[Setup]]:
-    """The setups of each peer but ours, of all its weights together."""
-    workers = dict.fromkeys(setup.peer.worker for setup in setups if not _is_ours(setup))
-    return [[setup for setup in setups if setup.peer.worker == worker] for worker in workers]
+def _by_weights(setups: Sequence[Setup]) -> list[list[Setup]]:
+    """The setups of each peer but ours, those with other weights apart: they differ in fidelity."""
+    names = dict.fromkeys(setup.peer.name for setup in setups if not _is_ours(setup))
+    return [[setup for setup in setups if setup.peer.name == name] for name in names]
+
+
+def _set_up(peer: Peer, versions: Mapping[str, str]) -> str:
+    numbers = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return f"- **{peer.name}** ({numbers or 'did not run'}): {peer.weights}. {peer.how}."
 
 
 def _peers(setups: Sequence[Setup]) -> list[Peer]:

@@ -215,7 +215,8 @@ def test_the_report_says_who_is_ahead(peers: SimpleNamespace, tmp_path: Path):
     assert "- other lookup: no such mode" in text
     assert "not asked for" not in text
     assert "python run.py --only x" in text
-    assert "other 3.1. Begun 2026-01-02T03:04 at a load average of 0.3." in text
+    assert "- **other** (other 3.1): some weights. as it is." in text
+    assert "2 threads. Begun 2026-01-02T03:04 at a load average of 0.3." in text
     assert "| MatMul | 30.00 ms, 74.8% |" in text
     assert "| all else | 0.10 ms, 0.2% |" in text
     columns = {line.count("|") for line in controller.splitlines() if line.startswith("|")}
