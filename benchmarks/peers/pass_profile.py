@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime
-from markdown_table import table
 
 from pilotfish.runtime.bundle import load_bundle
 from pilotfish.runtime.decoder import Decoder
+from pilotfish.runtime.text_table import markdown_table
 
 MINOR = 0.005  # operators with a smaller share are shown together
 
@@ -66,7 +66,7 @@ def profile_table(by_width: Mapping[str, Mapping[str, float]]) -> str:
     rest = {w: totals[w] - sum(by_width[w].get(operator, 0.0) for operator in operators) for w in by_width}
     rows.append(["all else", *(_cell(rest[w], totals[w]) for w in by_width)])
     rows.append(["a pass", *(f"{1e3 * total:.1f} ms" for total in totals.values())])
-    return table(["operator", *(f"{width} token{'s' if width != '1' else ''}" for width in by_width)], rows)
+    return markdown_table(["operator", *(f"{width} token{'s' if width != '1' else ''}" for width in by_width)], rows)
 
 
 def _cell(seconds: float, total: float) -> str:

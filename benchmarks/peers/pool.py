@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from protocol import end_with_parent
 from setups import Setup
 
-from pilotfish.runtime.machine import CGROUP, free_memory_bytes
+from pilotfish.runtime.memory import free_memory
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 900.0
@@ -83,7 +83,7 @@ class Pool:
 
     def __init__(
         self, environments: Path, context_length: int, num_threads: int, log: TextIO,
-        free_bytes: Callable[[], int | None] = lambda: free_memory_bytes(Path("/proc/meminfo"), CGROUP),
+        free_bytes: Callable[[], int | None] = free_memory,
     ) -> None:  # fmt: skip
         self._environments, self._log = environments, log
         self._context_length, self._threads = context_length, num_threads

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from markdown_table import table
 from pass_profile import profile_table
 from results import Results
 from setups import AUTO, OFF, OURS, Peer, Setup
@@ -16,6 +15,7 @@ from setups import AUTO, OFF, OURS, Peer, Setup
 from pilotfish.runtime.bench import figures
 from pilotfish.runtime.bench.answers import Answer
 from pilotfish.runtime.bench.figures import Ratio
+from pilotfish.runtime.text_table import markdown_table
 
 NOTHING = "—"
 AHEAD, BEHIND, LEVEL, UNKNOWN = "ahead", "behind", "level", "unknown"
@@ -145,7 +145,7 @@ def _main_table(results: Results, setups: Sequence[Setup]) -> str:
                 _equality(found),
             ]
         )
-    return table(headings, rows)
+    return markdown_table(headings, rows)
 
 
 def _notes() -> str:
@@ -166,7 +166,7 @@ def _duels(results: Results, ours: Setup, others: Sequence[Setup | None]) -> str
         near = [results.fidelity.get(peer) for peer in (ours.peer.name, other.peer.name)]
         distances = " / ".join(f"{each.mean_kl:.4f}" if each else NOTHING for each in near)
         rows.append([other.name, f"{ratio.value:.2f} ({ratio.interval})", verdict(ratio), distances])
-    return table([f"{ours.name} ÷", "tokens/s, ratio", "pilotfish is", "mean KL, ours / theirs"], rows)
+    return markdown_table([f"{ours.name} ÷", "tokens/s, ratio", "pilotfish is", "mean KL, ours / theirs"], rows)
 
 
 def _kinds_table(results: Results, setups: Sequence[Setup]) -> str:
@@ -176,7 +176,7 @@ def _kinds_table(results: Results, setups: Sequence[Setup]) -> str:
         answers = answers_of(results, setup)
         speeds = [tokens_per_s([a for a in answers if (a.kind, a.length) == group]) for group in groups]
         rows.append([setup.name, *(_number(speed, 1) for speed in speeds)])
-    return table(["tokens/s", *(f"{kind}, {length}" for kind, length in groups)], rows)
+    return markdown_table(["tokens/s", *(f"{kind}, {length}" for kind, length in groups)], rows)
 
 
 def _equality(found: Mapping[str, Any]) -> str:

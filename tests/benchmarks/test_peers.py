@@ -46,7 +46,7 @@ serve(Echo)
 @pytest.fixture(scope="module")
 def peers() -> Iterator[SimpleNamespace]:
     """The modules of the folder, which import each other by their bare names."""
-    names = ("setups", "protocol", "pool", "results", "fidelity", "markdown_table", "pass_profile", "report",
+    names = ("setups", "protocol", "pool", "results", "fidelity", "pass_profile", "report",
              "plot", "run", "folder", "environments", "weights")  # fmt: skip
     sys.path.insert(0, str(FOLDER))
     before = set(sys.modules)
