@@ -23,7 +23,7 @@ import sysconfig
 import tempfile
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import common
@@ -161,7 +161,6 @@ def main() -> None:
 
 def open_decoder(resources: ExitStack, bundle: Bundle, entry: ModelEntry) -> Decoder:
     """A decoder whose idle threads wait without spinning, since a dozen of them take turns."""
-    entry = replace(entry, num_largest_logits=0)
     decoder = Decoder(entry, bundle.path / entry.graph, device="cpu", context_length=CONTEXT_LENGTH, spin=False)
     return resources.enter_context(decoder)
 

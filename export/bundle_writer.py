@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pilotfish.export.genai import write_genai
-from pilotfish.export.heads import add_heads
+from pilotfish.export.heads import write_heads
 from pilotfish.export.pairing import pair_drafts, vocabulary_of
 from pilotfish.export.parity import check, measure_model
 from pilotfish.export.provenance import provenance_of
@@ -117,10 +117,10 @@ def _write_files(
     written = {role: _write_tokenizer(folder, role, files) for role, files in tokenizers.items()}
     for role, entry in entries.items():  # not before all are written: a draft may be made of the target's graph
         of_role = written["target"] if role == "target" else written.get("draft", written["target"])
-        num_largest = add_heads(folder / entry.graph, min(of_role.num_tokens, entry.vocab_size))
+        heads, num_largest = write_heads(folder / entry.graph, min(of_role.num_tokens, entry.vocab_size))
         weight_bytes = stored_bytes(folder / entry.graph)
         entries[role] = replace(
-            entry, num_largest_logits=num_largest, masked_ids=masked_ids[role], weight_bytes=weight_bytes
+            entry, heads=heads, num_largest_logits=num_largest, masked_ids=masked_ids[role], weight_bytes=weight_bytes
         )  # fmt: skip
     return Manifest(
         created_by=f"pilotfish {version('pilotfish')}",

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from pilotfish.export.passes import drop_unused
 from pilotfish.export.products import Nodes
 from pilotfish.runtime.bundle import Manifest, ModelEntry, TokenizerEntry
 from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
@@ -54,7 +53,6 @@ def masked(model: onnx.ModelProto, entry: ModelEntry) -> onnx.ModelProto:
         if names.logits in node.output:
             node.name, node.output[:] = row, [row if name == names.logits else name for name in node.output]
     batched = helper.make_node("Unsqueeze", [row, _ZERO], [names.logits], f"{_PREFIX}.batched")
-    heads = {names.largest_logits, names.largest_ids, names.log_sum_exp}
     derived = {names.logits_rows, names.seqlens_k, names.total_sequence_length}
     inputs = [value for value in graph.input if value.name not in derived]
     mask = helper.make_tensor_value_info(MASK, TensorProto.INT64, [1, "num_total"])
@@ -67,11 +65,10 @@ def masked(model: onnx.ModelProto, entry: ModelEntry) -> onnx.ModelProto:
             [*_lengths(entry), *graph.node, batched],
             graph.name,
             [inputs[0], mask, *inputs[1:]],
-            [logits if value.name == names.logits else value for value in graph.output if value.name not in heads],
+            [logits if value.name == names.logits else value for value in graph.output],
             [*graph.initializer, *constants],
         )
     )
-    drop_unused(result.graph)  # what computed the heads
     return result
 
 

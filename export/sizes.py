@@ -20,7 +20,7 @@ from pilotfish.runtime.engine import DEFAULT_CONTEXT_LENGTH
 from pilotfish.runtime.errors import OptionError
 
 NPY_HEADER_BYTES, ID_BYTES = 128, 8  # of the file with the ids of a trimmed head
-GRAPH_BYTES = 2 << 20  # room for one model.onnx, which takes a few kilobytes a layer
+GRAPH_BYTES = 2 << 20  # room for the two graphs of a model, which take a few kilobytes a layer
 
 
 @dataclass(frozen=True, slots=True)

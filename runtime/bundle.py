@@ -74,8 +74,9 @@ class ParityReport:
 class ModelEntry:
     """One model of a bundle: where its graph is, what its caches look like, and where it came from.
 
-    `num_largest_logits` is how many of a row's largest logits the graph also gives, with their ids and log Σ exp over
-    the row; 0 in bundles of releases that had no such outputs. `parity` is None in those that measured none.
+    `heads` names a file beside the graph: the same graph, which also gives `num_largest_logits` of a row's largest
+    logits, their ids, and log Σ exp over the row. In bundles of older releases the graph itself does, where `heads` is
+    None, or nothing does, where the number is 0. `parity` is None in those that measured none.
     `head_ids` names a file beside the graph with the token ids that the head of a draft was trimmed to, in the order of
     the columns of its logits (`rows.py`); None for a head of all `vocab_size` ids. `masked_ids` of a draft mean another
     text to the target. `weight_bytes` are those of the weights that a session reads, which a draft may share with its
@@ -95,6 +96,7 @@ class ModelEntry:
     tensors: TensorNames = field(default_factory=TensorNames)
     parity: ParityReport | None = None
     num_largest_logits: int = 0
+    heads: str | None = None
     head_ids: str | None = None
     masked_ids: tuple[int, ...] = ()
     weight_bytes: int = 0

@@ -57,16 +57,16 @@ class Decoder:
             read_head_ids(graph_path.with_name(model.head_ids), model.vocab_size) if model.head_ids else None
         )
         self._num_columns = model.vocab_size if self.head_ids is None else len(self.head_ids)
+        if reads_heads is None:
+            reads_heads = device != "cpu"
+        if reads_heads and model.heads is not None:
+            graph_path = graph_path.with_name(model.heads)
         self._session = open_session(graph_path, device, num_threads, spin, cancelled)
         self.cache = KvCache(model, context_length + MAX_WIDTH, device)
         self._run_options = import_onnxruntime().RunOptions()
         self._binding = self._session.io_binding()
-        if reads_heads is None:
-            reads_heads = device != "cpu"
         self._logits = Rows(model, self._num_columns, self._binding, device, reads_heads=reads_heads)
         self.log_sum_exp: NDArray[np.float32] | None = None
-        # Heads that nobody reads are not computed.
-        self._run_options.only_execute_path_to_fetches = True
         for (past, present), buffer in self.cache.buffers.items():
             self._binding.bind_ortvalue_input(past, buffer)
             self._binding.bind_ortvalue_output(present, buffer)

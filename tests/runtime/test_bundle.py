@@ -31,23 +31,22 @@ def test_a_manifest_survives_a_round_trip(bundle_path: Path):
     assert manifest.target.cache_bytes_per_token == 2 * 2 * 2 * 16 * 4
 
 
-def test_only_a_draft_with_a_tokenizer_of_its_own_needs_the_later_format(bundle_path: Path, copy: Path):
-    assert json.loads((bundle_path / "pilotfish.json").read_text())["format"] == 1
+def test_a_draft_may_have_a_tokenizer_of_its_own(copy: Path):
     manifest = load_bundle(copy).manifest
     assert manifest.tokenizer_of(manifest.draft) is manifest.tokenizer_of(manifest.target) is manifest.tokenizer
     own = replace(manifest, draft_tokenizer=replace(manifest.tokenizer, end_token_ids=(7,)))
     (copy / "pilotfish.json").write_text(manifest_to_json(own))
-    assert json.loads((copy / "pilotfish.json").read_text())["format"] == 2
     manifest = load_bundle(copy).manifest
     assert manifest.tokenizer_of(manifest.draft).end_token_ids == (7,)
     assert manifest.tokenizer_of(manifest.target).end_token_ids == (1,)
 
 
-@pytest.mark.parametrize("changes", [{"draft": None}, {"masked_draft_ids": [3]}])
-def test_a_tokenizer_of_a_draft_needs_one_with_ids_of_its_own(copy: Path, changes: dict):
-    tokenizer = json.loads((copy / "pilotfish.json").read_text())["tokenizer"]
-    edit(copy, format=2, draft_tokenizer=tokenizer, **changes)
-    with pytest.raises(BundleError, match="draft_tokenizer belongs to a draft that has ids of its own"):
+@pytest.mark.parametrize("masked_ids", [None, [3]])
+def test_a_tokenizer_of_drafts_needs_one_with_ids_of_its_own(copy: Path, masked_ids: list[int] | None):
+    values = json.loads((copy / "pilotfish.json").read_text())
+    drafts = [] if masked_ids is None else [values["drafts"][0] | {"masked_ids": masked_ids}]
+    edit(copy, draft_tokenizer=values["tokenizer"], drafts=drafts)
+    with pytest.raises(BundleError, match="draft_tokenizer belongs to drafts that have ids of their own"):
         load_bundle(copy)
 
 
