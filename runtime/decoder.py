@@ -60,16 +60,16 @@ class Decoder:
             read_head_ids(graph_path.with_name(model.head_ids), model.vocab_size) if model.head_ids else None
         )
         self._num_columns = model.vocab_size if self.head_ids is None else len(self.head_ids)
-        self._plan = plan_for(device) if plan is None else plan
+        self.plan = plan_for(device) if plan is None else plan
         self._session = open_session(
-            graph_path, device, num_threads, spin, cancelled, cuda_graphs=self._plan.records
+            graph_path, device, num_threads, spin, cancelled, cuda_graphs=self.plan.records
         )  # fmt: skip
         self._bus = Bus(device)
         self.cache = KvCache(model, context_length + MAX_WIDTH, self._bus)
         if reads_heads is None:
             reads_heads = device != "cpu"
         self._bindings = Bindings(
-            self._session, model, self.cache, self._bus, self._plan, num_columns=self._num_columns,
+            self._session, model, self.cache, self._bus, self.plan, num_columns=self._num_columns,
             reads_heads=reads_heads,
         )  # fmt: skip
         self.log_sum_exp: NDArray[np.float32] | None = None
@@ -83,6 +83,11 @@ class Decoder:
     def context_length(self) -> int:
         """Tokens that the cache can hold."""
         return self.cache.capacity - MAX_WIDTH
+
+    @property
+    def _recorded_total(self) -> int:
+        """The total length in recorded passes: no less than any true one, no more than the graph has positions for."""
+        return self.context_length + self.plan.widths[-1]
 
     def rollback(self, length: int) -> None:
         """Makes the cache hold exactly its first `length` tokens. Copies nothing."""
@@ -134,9 +139,9 @@ class Decoder:
     def _run(self, token_ids: Sequence[int], num_logits: int) -> tuple[Rows, slice]:
         """One pass; returns the computed rows of logits, and where among them the asked-for ones are."""
         num_tokens = len(token_ids)
-        width = self._plan.padded(num_tokens, self.min_width)
+        width = self.plan.padded(num_tokens, self.min_width)
         # The head is a matrix product too, so its rows are padded like the forward's.
-        num_rows = self._plan.padded(num_logits, self.min_width)
+        num_rows = self.plan.padded(num_logits, self.min_width)
         binding = self._bindings.of(width, num_rows)
         first = min(num_tokens - num_logits, width - num_rows)
         padded = [*token_ids, *[token_ids[-1]] * (width - num_tokens)]
@@ -153,7 +158,7 @@ class Decoder:
             raise Cancelled("the forward was cancelled")
         total = self.length + width
         self._bus.write(self._bindings.seqlens_k, np.array([total - 1], np.int32))
-        self._bindings.total[...] = total
+        self._bindings.total[...] = self._recorded_total if self.plan.is_recorded(width) else total
         started = time.perf_counter()
         try:
             self._session.run_with_iobinding(binding.io, binding.run_options)

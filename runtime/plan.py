@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -42,12 +43,17 @@ class Plan:
 
 
 def plan_for(device: str, *, cuda_graphs: bool = False) -> Plan:
-    """The plan of a device: TensorRT prepares for widths, CUDA records them if asked to, everything else is free.
-
-    `OptionError` if `cuda_graphs` are wanted where there are none.
-    """
-    if cuda_graphs and device != "cuda":
-        raise OptionError(f"device {device!r} records no CUDA graphs, only 'cuda' does; leave --cuda-graphs out")
+    """The plan of a device: TensorRT prepares for widths, CUDA records them if asked to, everything else is free."""
     if device == "tensorrt":
         return Plan((*ROUND_WIDTHS, *PREFILL_WIDTHS))
-    return Plan(ROUND_WIDTHS, records=True) if cuda_graphs else Plan()
+    return Plan(ROUND_WIDTHS, records=True) if cuda_graphs and device == "cuda" else Plan()
+
+
+def require_cuda(devices: Collection[str]) -> None:
+    """`OptionError` if no model is where CUDA graphs can be recorded."""
+    if "cuda" not in devices:
+        where = " and ".join(sorted(set(devices)))
+        raise OptionError(
+            f"CUDA graphs are recorded by device 'cuda' only, and the models are on {where}; "
+            "leave --cuda-graphs out, or add --device cuda"
+        )
