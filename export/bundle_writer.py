@@ -34,6 +34,7 @@ from pilotfish.runtime.bundle import (
     manifest_to_json,
 )
 from pilotfish.runtime.errors import DeviceError, OptionError
+from pilotfish.runtime.rows import read_head_ids
 from pilotfish.runtime.session import check_device, import_onnxruntime
 
 # called with what is being done, such as "exporting target", the weights done so far, and all weights of it
@@ -110,7 +111,9 @@ def _write_files(
         files |= digests
         entries[role] = replace(entry, source={**_origin(source.path), **entry.source})
     for role, entry in entries.items():  # not before all are written: a draft may be made of the target's graph
-        num_largest = add_heads(folder / entry.graph, min(len(texts), entry.vocab_size))
+        graph_path = folder / entry.graph
+        head_ids = read_head_ids(graph_path.with_name(entry.head_ids), entry.vocab_size) if entry.head_ids else None
+        num_largest = add_heads(graph_path, min(len(texts), entry.vocab_size), head_ids)
         weight_bytes = stored_bytes(folder / entry.graph)
         entries[role] = replace(
             entry, num_largest_logits=num_largest, masked_ids=masked_ids[role], weight_bytes=weight_bytes

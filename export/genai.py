@@ -52,7 +52,7 @@ def masked(model: onnx.ModelProto, entry: ModelEntry) -> onnx.ModelProto:
         if names.logits in node.output:
             node.name, node.output[:] = row, [row if name == names.logits else name for name in node.output]
     batched = helper.make_node("Unsqueeze", [row, _ZERO], [names.logits], f"{_PREFIX}.batched")
-    heads = {names.largest_logits, names.largest_ids, names.log_sum_exp}
+    heads = {names.largest_logits, names.largest_ids, names.log_sum_exp, names.next_id}
     derived = {names.logits_rows, names.seqlens_k, names.total_sequence_length}
     inputs = [value for value in graph.input if value.name not in derived]
     mask = helper.make_tensor_value_info(MASK, TensorProto.INT64, [1, "num_total"])

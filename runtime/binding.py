@@ -25,14 +25,10 @@ KEPT_ROWS = 32  # a shape of more rows is not kept, since they are megabytes
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A pass of one shape: its inputs `ids` int64 (1, N) and `logits_rows` int64 (R,) as values on the device.
-
-    `rows` is where its logits are afterwards.
-    """
+    """A pass of one shape: its inputs `ids` int64 (1, N) and `logits_rows` int64 (R,) as values on the device."""
 
     ids: Any
     logits_rows: Any
-    rows: Rows
     io: Any
     run_options: Any
 
@@ -51,21 +47,41 @@ class Bindings:
         self.total = np.zeros((), np.int32)  # every provider reads it on the host
         # All rows that are kept share this memory, of which the system gives what is used.
         self._host: Logits = np.zeros((KEPT_ROWS, num_columns), np.float32)
-        self._kept: dict[tuple[int, int], Binding] = {}
+        self._kept: dict[tuple[int, int], tuple[Binding, Rows]] = {}
         self._is_cancelled = False
         self._run_options: list[Any] = []
         self._unrecorded = self._new_run_options(-1)
 
-    def of(self, width: int, num_rows: int) -> Binding:
-        """The binding for passes of `width` tokens and `num_rows` rows of logits."""
+    def of(self, width: int, num_rows: int) -> tuple[Binding, Rows]:
+        """The binding for passes of `width` tokens, and where their `num_rows` rows of logits go."""
         shape = (width, num_rows)
-        binding = self._kept.pop(shape, None) or self._bind(*shape)
+        bound = self._kept.pop(shape, None) or self._bind_rows(*shape)
         if num_rows <= KEPT_ROWS:
-            self._kept[shape] = binding
+            self._kept[shape] = bound
             passing = [kept for kept in self._kept if not self._plan.is_recorded(kept[0])]
             if len(passing) > MOST_KEPT:
                 del self._kept[passing[0]]  # the one whose last use is longest ago
-        return binding
+        return bound
+
+    def bind(self, ids: Any, num_rows: int, outputs: Mapping[str, Any]) -> Binding:
+        """A new binding of the tokens `ids` and of values that `outputs` of the graph, by name, are written into.
+
+        Outputs that are not among them, and what only they need, are not computed.
+        """
+        names, io = self._model.tensors, self._session.io_binding()
+        for (past, present), buffer in self._cache.buffers.items():
+            io.bind_ortvalue_input(past, buffer)
+            io.bind_ortvalue_output(present, buffer)
+        logits_rows = self._bus.allocate((num_rows,), "int64")
+        io.bind_ortvalue_input(names.input_ids, ids)
+        io.bind_ortvalue_input(names.logits_rows, logits_rows)
+        io.bind_ortvalue_input(names.seqlens_k, self.seqlens_k)
+        io.bind_cpu_input(names.total_sequence_length, self.total)
+        for name, value in outputs.items():
+            io.bind_ortvalue_output(name, value)
+        is_recorded = self._plan.is_recorded(ids.shape()[1])
+        run_options = self._new_run_options(len(self._run_options)) if is_recorded else self._unrecorded
+        return Binding(ids, logits_rows, io, run_options)
 
     @property
     def num_kept(self) -> int:
@@ -88,26 +104,10 @@ class Bindings:
         self._kept.clear()
         self._session = None
 
-    def _bind(self, width: int, num_rows: int) -> Binding:
+    def _bind_rows(self, width: int, num_rows: int) -> tuple[Binding, Rows]:
         host = self._host[:num_rows] if num_rows <= KEPT_ROWS else np.zeros((num_rows, self._host.shape[1]), np.float32)
         rows = Rows(self._model, host, self._bus, reads_heads=self._reads_heads)
-        ids, logits_rows = (self._bus.allocate(shape, "int64") for shape in ((1, width), (num_rows,)))
-        recorded = self._plan.is_recorded(width)
-        run_options = self._new_run_options(len(self._run_options)) if recorded else self._unrecorded
-        return Binding(ids, logits_rows, rows, self._io(ids, logits_rows, rows.values), run_options)
-
-    def _io(self, ids: Any, logits_rows: Any, outputs: Mapping[str, Any]) -> Any:
-        names, io = self._model.tensors, self._session.io_binding()
-        for (past, present), buffer in self._cache.buffers.items():
-            io.bind_ortvalue_input(past, buffer)
-            io.bind_ortvalue_output(present, buffer)
-        io.bind_ortvalue_input(names.input_ids, ids)
-        io.bind_ortvalue_input(names.logits_rows, logits_rows)
-        io.bind_ortvalue_input(names.seqlens_k, self.seqlens_k)
-        io.bind_cpu_input(names.total_sequence_length, self.total)
-        for name, value in outputs.items():
-            io.bind_ortvalue_output(name, value)
-        return io
+        return self.bind(self._bus.allocate((1, width), "int64"), num_rows, rows.values), rows
 
     def _new_run_options(self, graph_id: int) -> Any:
         options = import_onnxruntime().RunOptions()

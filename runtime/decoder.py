@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pilotfish.runtime.binding import Binding, Bindings
 from pilotfish.runtime.bundle import ModelEntry
 from pilotfish.runtime.bus import Bus
+from pilotfish.runtime.chain import MOST_PENDING, Chain
 from pilotfish.runtime.errors import Cancelled, DeviceError
 from pilotfish.runtime.filters import Logits
 from pilotfish.runtime.kv_cache import KvCache
@@ -38,13 +39,14 @@ class Decoder:
     def __init__(
         self, model: ModelEntry, graph_path: Path, *, device: str, context_length: int,
         num_threads: int | None = None, spin: bool = True, cancelled: threading.Event | None = None,
-        reads_heads: bool | None = None, plan: Plan | None = None,
+        reads_heads: bool | None = None, plan: Plan | None = None, hands_ids_on: bool | None = None,
     ) -> None:  # fmt: skip
         """Opens the graph and allocates caches for `context_length` tokens and the widest padding.
 
         `reads_heads` says whether rows of logits stay on the device where their largest are enough; by default they do
         but on the CPU, where whole rows cost nothing to send and heads something to compute. `plan` says which shapes
-        passes have, by default what suits the device.
+        passes have, by default what suits the device. `hands_ids_on` lets `continue_greedily` be called if the graph
+        has what it needs, by default but on the CPU.
         `cancelled`, set from another thread, ends the loading with the error `Cancelled`.
         """
         if model.cache_dtype == "bfloat16" and device == "cpu":
@@ -72,6 +74,10 @@ class Decoder:
             self._session, model, self.cache, self._bus, self.plan, num_columns=self._num_columns,
             reads_heads=reads_heads,
         )  # fmt: skip
+        self._chain = Chain(self._bindings, self._bus, model.tensors.next_id)
+        self._hands_ids_on = (device != "cpu" if hands_ids_on is None else hands_ids_on) and (
+            model.tensors.next_id in {output.name for output in self._session.get_outputs()}
+        )
         self.log_sum_exp: NDArray[np.float32] | None = None
 
     @property
@@ -128,6 +134,34 @@ class Decoder:
         logits, self.log_sum_exp = rows.read(asked, num_largest)
         return logits
 
+    @property
+    def hands_ids_on(self) -> bool:
+        """Whether `continue_greedily` can be called."""
+        return self._hands_ids_on and self.plan.padded(1, self.min_width) == 1
+
+    def continue_greedily(self, token_ids: Sequence[int], num_tokens: int) -> list[int]:
+        """Appends tokens, and after them the most likely ones; returns the `num_tokens` ids, of which the last is not
+        appended any more.
+
+        Each pass reads on the device what the one before has written; the ids come to the host at the end, and no row
+        of logits does. On any error, `Cancelled` included, the cache keeps the whole passes only.
+        """
+        if not (token_ids and num_tokens >= 1):
+            raise ValueError(f"{num_tokens} tokens after {len(token_ids)} new ones were asked for")
+        if self.length + len(token_ids) + num_tokens - 1 > self.context_length:
+            raise ValueError(f"{num_tokens} tokens after {self.length} exceed the context of {self.context_length}")
+        if len(token_ids) > MOST_PENDING:
+            self.forward(token_ids[:-1], 0)
+            token_ids = token_ids[-1:]
+        width = self.plan.padded(len(token_ids))
+        binding = self._chain.first(width)
+        self._write_ids(binding, token_ids, width)
+        self._bus.write(binding.logits_rows, np.array([len(token_ids) - 1]))
+        self._play(binding, width, len(token_ids))
+        for place in range(1, num_tokens):
+            self._play(self._chain.later(place), 1, 1)
+        return self._chain.read(num_tokens)
+
     def cancel(self) -> None:
         """Ends the forward that is running, from another thread, and every later one until `resume`."""
         self._bindings.is_cancelled = True
@@ -142,18 +176,20 @@ class Decoder:
         width = self.plan.padded(num_tokens, self.min_width)
         # The head is a matrix product too, so its rows are padded like the forward's.
         num_rows = self.plan.padded(num_logits, self.min_width)
-        binding = self._bindings.of(width, num_rows)
+        binding, rows = self._bindings.of(width, num_rows)
         first = min(num_tokens - num_logits, width - num_rows)
-        padded = [*token_ids, *[token_ids[-1]] * (width - num_tokens)]
-        self._bus.write(binding.ids, np.array([padded], np.int64))
+        self._write_ids(binding, token_ids, width)
         self._bus.write(binding.logits_rows, np.arange(first, first + num_rows))
-        self._play(binding, width)
-        self.cache.length += num_tokens
+        self._play(binding, width, num_tokens)
         skipped = num_tokens - num_logits - first
-        return binding.rows, slice(skipped, skipped + num_logits)
+        return rows, slice(skipped, skipped + num_logits)
 
-    def _play(self, binding: Binding, width: int) -> None:
-        """Runs the session on what a binding's inputs hold, behind the tokens in the cache."""
+    def _write_ids(self, binding: Binding, token_ids: Sequence[int], width: int) -> None:
+        padded = [*token_ids, *[token_ids[-1]] * (width - len(token_ids))]
+        self._bus.write(binding.ids, np.array([padded], np.int64))
+
+    def _play(self, binding: Binding, width: int, num_tokens: int) -> None:
+        """Appends the first `num_tokens` of the `width` ids that a binding holds to the cache."""
         if self._bindings.is_cancelled:  # a recorded pass would not look
             raise Cancelled("the forward was cancelled")
         total = self.length + width
@@ -168,10 +204,12 @@ class Decoder:
             raise
         finally:
             self.run_s += time.perf_counter() - started
+        self.cache.length += num_tokens
 
     def close(self) -> None:
         """Frees the session and the caches; idempotent."""
         self._bindings.clear()
+        self._chain.clear()
         self._session = None
         self.cache.buffers.clear()
 

@@ -34,7 +34,8 @@ def nested_drafter(
     """The drafter for the target, with all that drafts for it inside; None without a draft model.
 
     Each draft copies what the text repeats; where it repeats nothing, the draft below writes as many tokens as pay by
-    what was `measured` of each, or is left out if none do.
+    what was `measured` of each, or is left out if none do. Where nobody but a look-up drafts for a draft that can hand
+    its ids on on the device, that comes before copying.
     """
     outer: ModelDrafter | None = None
     inner: Drafter | None = None
@@ -45,7 +46,10 @@ def nested_drafter(
         number = best_length(measured[level].costs, measured[level + 1]) if inner is not None else 0
         drafted_by = CascadeDrafter([lookup, inner], width) if inner is not None and number else lookup
         row_width = vocab_size if level == 0 else bare[level - 1].view.vocab_size
-        outer = ModelDrafter(decoders[level], row_width, masked_ids[level], drafted_by, number or NUM_COPIED)
+        outer = ModelDrafter(
+            decoders[level], row_width, masked_ids[level], drafted_by, number or NUM_COPIED,
+            hands_ids_on=decoders[level].hands_ids_on and not number,
+        )  # fmt: skip
         inner = outer
     return outer
 

@@ -74,7 +74,7 @@ def test_only_narrow_passes_are_recorded_each_shape_as_one_of_its_own(pair_path:
         recorded.forward(IDS[:18], 0)
         ids = {
             shape: binding.run_options.get_run_config_entry("gpu_graph_id")
-            for shape, binding in recorded._bindings._kept.items()
+            for shape, (binding, _) in recorded._bindings._kept.items()
         }
         assert ids.pop((18, 1)) == "-1"
         narrow = {shape: graph_id for shape, graph_id in ids.items() if shape[0] <= 17}
@@ -82,7 +82,7 @@ def test_only_narrow_passes_are_recorded_each_shape_as_one_of_its_own(pair_path:
         assert len(set(narrow.values())) == len(narrow)
         assert all(int(graph_id) > 0 for graph_id in narrow.values())
         assert {graph_id for shape, graph_id in ids.items() if shape[0] > 17} == {"-1"}
-        values = [binding.ids.data_ptr() for binding in recorded._bindings._kept.values()]
+        values = [binding.ids.data_ptr() for binding, _ in recorded._bindings._kept.values()]
         assert len(set(values)) == len(values)
 
 
@@ -94,7 +94,7 @@ def test_recorded_shapes_stay_bound_whatever_else_is_run(pair_path: Path):
             recorded.rollback(0)
             recorded.forward(IDS[:number], 1)
         after = recorded._bindings._kept
-        assert all(after[shape] is each for shape, each in before.items())
+        assert all(after[shape][0] is each[0] for shape, each in before.items())
 
 
 @pytest.mark.parametrize("plan", [RECORDED, plan_for("tensorrt"), Plan()])
