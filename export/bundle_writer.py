@@ -34,6 +34,7 @@ from pilotfish.runtime.bundle import (
     manifest_to_json,
 )
 from pilotfish.runtime.errors import DeviceError, OptionError
+from pilotfish.runtime.rows import read_head_ids
 from pilotfish.runtime.session import check_device, import_onnxruntime
 
 # called with what is being done, such as "exporting target", the weights done so far, and all weights of it
@@ -115,9 +116,11 @@ def _write_files(
         files |= digests
         entries[role] = replace(entry, source={**_origin(source.path), **entry.source})
     written = {role: _write_tokenizer(folder, role, files) for role, files in tokenizers.items()}
+    of_drafts = written.get("draft", written["target"])
     for role, entry in entries.items():  # not before all are written: a draft may be made of the target's graph
-        of_role = written["target"] if role == "target" else written.get("draft", written["target"])
-        heads, num_largest = write_heads(folder / entry.graph, min(of_role.num_tokens, entry.vocab_size))
+        graph_path, of_role = folder / entry.graph, written["target"] if role == "target" else of_drafts
+        head_ids = read_head_ids(graph_path.with_name(entry.head_ids), entry.vocab_size) if entry.head_ids else None
+        heads, num_largest = write_heads(graph_path, min(of_role.num_tokens, entry.vocab_size), head_ids)
         weight_bytes = stored_bytes(folder / entry.graph)
         entries[role] = replace(
             entry, heads=heads, num_largest_logits=num_largest, masked_ids=masked_ids[role], weight_bytes=weight_bytes

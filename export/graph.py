@@ -22,7 +22,7 @@ from pilotfish.export.quantize import Recipe
 from pilotfish.export.weight_file import WeightFile
 from pilotfish.export.weights import Matrix, Progress, WeightWriter, matrix, multiplied
 from pilotfish.runtime.bundle import TensorNames
-from pilotfish.runtime.kv_cache import ELEMENT_TYPES
+from pilotfish.runtime.bus import ELEMENT_TYPES
 
 OPSET, IR_VERSION = 21, 10
 PADDING_POSITIONS = 64  # a forward at the very end of the context may be padded with dummy tokens

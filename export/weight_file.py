@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from pilotfish.runtime.kv_cache import ELEMENT_TYPES
+from pilotfish.runtime.bus import ELEMENT_TYPES
 
 ALIGNMENT = 65_536  # the coarsest mapping granularity of the platforms ONNX Runtime maps files on
 INLINE_BYTES = 1024  # smaller tensors stay inside the graph

@@ -27,7 +27,10 @@ FLOAT_BYTES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})  # o
 
 @dataclass(frozen=True, slots=True)
 class TensorNames:
-    """Names of the graph's inputs and outputs; `{layer}` stands for the layer number."""
+    """Names of the graph's inputs and outputs; `{layer}` stands for the layer number.
+
+    Graphs of older releases have no `next_id`, int64 (1, 1): the most likely token after the last row.
+    """
 
     input_ids: str = "input_ids"
     logits_rows: str = "logits_rows"
@@ -39,6 +42,7 @@ class TensorNames:
     largest_logits: str = "largest_logits"
     largest_ids: str = "largest_ids"
     log_sum_exp: str = "log_sum_exp"
+    next_id: str = "next_id"
     present_key: str = "present.{layer}.key"
     present_value: str = "present.{layer}.value"
 

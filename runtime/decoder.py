@@ -13,18 +13,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pilotfish.runtime.binding import Binding, Bindings
 from pilotfish.runtime.bundle import ModelEntry
+from pilotfish.runtime.bus import Bus
+from pilotfish.runtime.chain import MOST_PENDING, Chain
 from pilotfish.runtime.errors import Cancelled, DeviceError
 from pilotfish.runtime.filters import Logits
 from pilotfish.runtime.kv_cache import KvCache
+from pilotfish.runtime.plan import Plan, plan_for
 from pilotfish.runtime.rows import Rows, read_head_ids
-from pilotfish.runtime.session import import_onnxruntime, open_session
+from pilotfish.runtime.session import open_session
 
 MAX_WIDTH = 256  # tokens of one forward; bounds the memory that ONNX Runtime's arena keeps
 
 
 class Decoder:
-    """A session, its IO binding and its cache.
+    """A session, what is bound to it, and its cache.
 
     `min_width` is the least number of rows that a forward runs; shorter ones are padded with a dummy token behind the
     real ones, which causal attention keeps out of their results and which the cache then forgets. See `exactness.py`.
@@ -35,12 +39,14 @@ class Decoder:
     def __init__(
         self, model: ModelEntry, graph_path: Path, *, device: str, context_length: int,
         num_threads: int | None = None, spin: bool = True, cancelled: threading.Event | None = None,
-        reads_heads: bool | None = None,
+        reads_heads: bool | None = None, plan: Plan | None = None, hands_ids_on: bool | None = None,
     ) -> None:  # fmt: skip
         """Opens the graph and allocates caches for `context_length` tokens and the widest padding.
 
         `reads_heads` says whether rows of logits stay on the device where their largest are enough; by default they do
-        but on the CPU, where whole rows cost nothing to send and heads something to compute.
+        but on the CPU, where whole rows cost nothing to send and heads something to compute. `plan` says which shapes
+        passes have, by default what suits the device. `hands_ids_on` lets `continue_greedily` be called if the graph
+        has what it needs, by default but on the CPU.
         `cancelled`, set from another thread, ends the loading with the error `Cancelled`.
         """
         if model.cache_dtype == "bfloat16" and device == "cpu":
@@ -51,31 +57,31 @@ class Decoder:
         self.device = device
         self.min_width = 1
         self.run_s = 0.0
-        self._names = model.tensors
         self.vocab_size = model.vocab_size
         self.head_ids = (
             read_head_ids(graph_path.with_name(model.head_ids), model.vocab_size) if model.head_ids else None
         )
         self._num_columns = model.vocab_size if self.head_ids is None else len(self.head_ids)
+        self.plan = plan_for(device) if plan is None else plan
         if reads_heads is None:
             reads_heads = device != "cpu"
-        if reads_heads and model.heads is not None:
+        if hands_ids_on is None:
+            hands_ids_on = device != "cpu"
+        if (reads_heads or hands_ids_on) and model.heads is not None:
             graph_path = graph_path.with_name(model.heads)
-        self._session = open_session(graph_path, device, num_threads, spin, cancelled)
-        self.cache = KvCache(model, context_length + MAX_WIDTH, device)
-        self._run_options = import_onnxruntime().RunOptions()
-        self._binding = self._session.io_binding()
-        self._logits = Rows(model, self._num_columns, self._binding, device, reads_heads=reads_heads)
+        self._session = open_session(
+            graph_path, device, num_threads, spin, cancelled, cuda_graphs=self.plan.records
+        )  # fmt: skip
+        self._bus = Bus(device)
+        self.cache = KvCache(model, context_length + MAX_WIDTH, self._bus)
+        self._bindings = Bindings(
+            self._session, model, self.cache, self._bus, self.plan, num_columns=self._num_columns,
+            reads_heads=reads_heads,
+        )  # fmt: skip
+        self._chain = Chain(self._bindings, self._bus, model.tensors.next_id)
+        given = {output.name for output in self._session.get_outputs()}
+        self._hands_ids_on = hands_ids_on and model.tensors.next_id in given
         self.log_sum_exp: NDArray[np.float32] | None = None
-        for (past, present), buffer in self.cache.buffers.items():
-            self._binding.bind_ortvalue_input(past, buffer)
-            self._binding.bind_ortvalue_output(present, buffer)
-        self._seqlens = np.zeros(1, np.int32)
-        self._total = np.zeros((), np.int32)
-        self._binding.bind_cpu_input(self._names.seqlens_k, self._seqlens)
-        self._binding.bind_cpu_input(self._names.total_sequence_length, self._total)
-        self._ids: NDArray[np.int64] = np.zeros((1, 0), np.int64)
-        self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
 
     @property
     def length(self) -> int:
@@ -87,14 +93,24 @@ class Decoder:
         """Tokens that the cache can hold."""
         return self.cache.capacity - MAX_WIDTH
 
+    @property
+    def _recorded_total(self) -> int:
+        """The total length in recorded passes: no less than any true one, no more than the graph has positions for."""
+        return self.context_length + self.plan.widths[-1]
+
     def rollback(self, length: int) -> None:
         """Makes the cache hold exactly its first `length` tokens. Copies nothing."""
         self.cache.rollback(length)
 
     @property
     def num_host_bytes(self) -> int:
-        """Bytes that came from the device to the host in all forwards so far."""
-        return self._logits.num_host_bytes
+        """Bytes that came from the device to the host so far."""
+        return self._bus.num_to_host
+
+    @property
+    def num_device_bytes(self) -> int:
+        """Bytes that went from the host to the device so far."""
+        return self._bus.num_to_device
 
     def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
         """Appends tokens to the cache and returns the logits after the last `num_logits` of them.
@@ -115,57 +131,89 @@ class Decoder:
             width = min(MAX_WIDTH, left - num_logits)  # the asked-for rows stay together in the last pass
             self._run(token_ids[done : done + width], 0)
             done += width
-        rows = self._run(token_ids[done:], num_logits)
-        logits, self.log_sum_exp = self._logits.read(rows, num_largest)
+        rows, asked = self._run(token_ids[done:], num_logits)
+        if not num_logits:
+            return np.zeros((0, self._num_columns), np.float32)
+        logits, self.log_sum_exp = rows.read(asked, num_largest)
         return logits
+
+    @property
+    def hands_ids_on(self) -> bool:
+        """Whether `continue_greedily` can be called."""
+        return self._hands_ids_on and self.plan.padded(1, self.min_width) == 1
+
+    def continue_greedily(self, token_ids: Sequence[int], num_tokens: int) -> list[int]:
+        """Appends tokens, and after them the most likely ones; returns the `num_tokens` ids, of which the last is not
+        appended any more.
+
+        Each pass reads on the device what the one before has written; the ids come to the host at the end, and no row
+        of logits does. On any error, `Cancelled` included, the cache keeps the whole passes only.
+        """
+        if not (token_ids and num_tokens >= 1):
+            raise ValueError(f"{num_tokens} tokens after {len(token_ids)} new ones were asked for")
+        if self.length + len(token_ids) + num_tokens - 1 > self.context_length:
+            raise ValueError(f"{num_tokens} tokens after {self.length} exceed the context of {self.context_length}")
+        if len(token_ids) > MOST_PENDING:
+            self.forward(token_ids[:-1], 0)
+            token_ids = token_ids[-1:]
+        width = self.plan.padded(len(token_ids))
+        binding = self._chain.first(width)
+        self._write_ids(binding, token_ids, width)
+        self._bus.write(binding.logits_rows, np.array([len(token_ids) - 1]))
+        self._play(binding, width, len(token_ids))
+        for place in range(1, num_tokens):
+            self._play(self._chain.later(place), 1, 1)
+        return self._chain.read(num_tokens)
 
     def cancel(self) -> None:
         """Ends the forward that is running, from another thread, and every later one until `resume`."""
-        self._run_options.terminate = True
+        self._bindings.is_cancelled = True
 
     def resume(self) -> None:
         """Allows forwards again after `cancel`."""
-        self._run_options.terminate = False
+        self._bindings.is_cancelled = False
 
-    def _run(self, token_ids: Sequence[int], num_logits: int) -> slice:
-        """One pass; returns where among the computed rows of logits the asked-for ones are."""
+    def _run(self, token_ids: Sequence[int], num_logits: int) -> tuple[Rows, slice]:
+        """One pass; returns the computed rows of logits, and where among them the asked-for ones are."""
         num_tokens = len(token_ids)
-        width = max(num_tokens, self.min_width)
+        width = self.plan.padded(num_tokens, self.min_width)
         # The head is a matrix product too, so its rows are padded like the forward's.
-        num_rows = max(num_logits, min(self.min_width, width))
-        self._bind(width, num_rows)
-        self._ids[0, :num_tokens] = token_ids
-        self._ids[0, num_tokens:] = token_ids[-1]
+        num_rows = self.plan.padded(num_logits, self.min_width)
+        binding, rows = self._bindings.of(width, num_rows)
         first = min(num_tokens - num_logits, width - num_rows)
-        self._rows[:] = np.arange(first, first + num_rows)
-        self._total[...] = self.length + width
-        self._seqlens[0] = self._total - 1
+        self._write_ids(binding, token_ids, width)
+        self._bus.write(binding.logits_rows, np.arange(first, first + num_rows))
+        self._play(binding, width, num_tokens)
+        skipped = num_tokens - num_logits - first
+        return rows, slice(skipped, skipped + num_logits)
+
+    def _write_ids(self, binding: Binding, token_ids: Sequence[int], width: int) -> None:
+        padded = [*token_ids, *[token_ids[-1]] * (width - len(token_ids))]
+        self._bus.write(binding.ids, np.array([padded], np.int64))
+
+    def _play(self, binding: Binding, width: int, num_tokens: int) -> None:
+        """Appends the first `num_tokens` of the `width` ids that a binding holds to the cache."""
+        if self._bindings.is_cancelled:  # a recorded pass would not look
+            raise Cancelled("the forward was cancelled")
+        total = self.length + width
+        self._bus.write(self._bindings.seqlens_k, np.array([total - 1], np.int32))
+        self._bindings.total[...] = self._recorded_total if self.plan.is_recorded(width) else total
         started = time.perf_counter()
         try:
-            self._session.run_with_iobinding(self._binding, self._run_options)
+            self._session.run_with_iobinding(binding.io, binding.run_options)
         except Exception as error:  # ONNX Runtime raises a different class for each status code
-            if self._run_options.terminate:
+            if self._bindings.is_cancelled:
                 raise Cancelled("the forward was cancelled") from error
             raise
         finally:
             self.run_s += time.perf_counter() - started
         self.cache.length += num_tokens
-        skipped = num_tokens - num_logits - first
-        return slice(skipped, skipped + num_logits)
-
-    def _bind(self, width: int, num_rows: int) -> None:
-        """Binds the small inputs and the logits anew where their shapes change; the caches stay bound."""
-        if width != self._ids.shape[1]:
-            self._ids = np.zeros((1, width), np.int64)
-            self._binding.bind_cpu_input(self._names.input_ids, self._ids)
-        if num_rows != len(self._rows):
-            self._rows = np.zeros(num_rows, np.int64)
-            self._binding.bind_cpu_input(self._names.logits_rows, self._rows)
-        self._logits.resize(num_rows)
 
     def close(self) -> None:
         """Frees the session and the caches; idempotent."""
-        self._binding = self._session = None
+        self._bindings.clear()
+        self._chain.clear()
+        self._session = None
         self.cache.buffers.clear()
 
     def __enter__(self) -> Decoder:

@@ -88,14 +88,15 @@ def _runtime(facts: Facts) -> Iterator[Finding]:
 
 
 def _cuda(facts: Facts) -> Iterator[Finding]:
-    if facts.cuda is None:
-        return
-    if facts.cuda.is_open:
-        yield Finding("CUDA", "a session opens and computes")
-    else:
-        detail = f" ({facts.cuda.detail})" if facts.cuda.detail else ""
-        text = f"is listed, but no session can be opened: {facts.cuda.cause}{detail}"
-        yield Finding("CUDA", text, facts.cuda.remedy, is_problem=True)
+    for subject, found, is_wanted in (("CUDA", facts.cuda, True), ("TensorRT", facts.tensorrt, False)):
+        if found is None:
+            continue
+        if found.is_open:
+            yield Finding(subject, "a session opens and computes")
+            continue
+        detail = f" ({found.detail})" if found.detail else ""
+        text = f"is listed, but no session can be opened: {found.cause}{detail}"
+        yield Finding(subject, text, found.remedy if is_wanted else f"if wanted: {found.remedy}", is_wanted)
 
 
 def _cores(facts: Facts) -> Finding:

@@ -24,11 +24,13 @@ from pilotfish.runtime.fit import ModelMemory, memory_of, require_memory
 from pilotfish.runtime.generation import Chunk, GenerationOptions
 from pilotfish.runtime.grammar import GrammarCompiler
 from pilotfish.runtime.metrics import Stats
+from pilotfish.runtime.plan import plan_for, require_cuda
 from pilotfish.runtime.sampling import Sampler
 from pilotfish.runtime.session import watching
 from pilotfish.runtime.setup import Setup
 from pilotfish.runtime.stream import Stream
 from pilotfish.runtime.tokenizer import Message, Tokenizer
+from pilotfish.runtime.warm_up import warm_up
 
 DEFAULT_CONTEXT_LENGTH = 4096
 OWN_TOKENS_ROOM = 1.25  # the context of a draft with a tokenizer of its own, which may cut a text into more tokens
@@ -44,6 +46,7 @@ class Engine:
         self, bundle: Bundle, *, device: str = "cpu", draft_device: str | None = None,
         context_length: int | None = None, num_threads: int | None = None, num_draft_threads: int | None = None,
         exact: bool = True, remembers: bool = False, cancelled: threading.Event | None = None,
+        cuda_graphs: bool = False,
     ) -> None:  # fmt: skip
         """See `load`."""
         manifest = bundle.manifest
@@ -52,7 +55,7 @@ class Engine:
         self.context_length = _context_length(manifest.target, context_length)
         draft_device, num_draft_threads = draft_device or device, num_draft_threads or num_threads
         self._setup = Setup(
-            manifest, device, draft_device, num_threads, num_draft_threads, exact, self.context_length
+            manifest, device, draft_device, num_threads, num_draft_threads, exact, self.context_length, cuda_graphs
         )  # fmt: skip
         self._vocab_size = manifest.vocab_size
         self._suffix = SuffixDrafter(self._vocab_size, remembers=remembers)
@@ -64,10 +67,12 @@ class Engine:
         def decoder(model: ModelEntry, where: str, context_length: int, threads: int | None, spin: bool) -> Decoder:
             return Decoder(
                 model, bundle.path / model.graph, device=where, context_length=context_length,
-                num_threads=threads, spin=spin, cancelled=cancelled,
+                num_threads=threads, spin=spin, cancelled=cancelled, plan=plan_for(where, cuda_graphs=cuda_graphs),
             )  # fmt: skip
 
         devices = {role: device if role == "target" else draft_device for role in manifest.models}
+        if cuda_graphs:
+            require_cuda(devices.values())
         require_memory(manifest, devices, self.context_length)
         # Two sessions whose idle threads both wait busily slow each other where cores are few.
         spins = not manifest.drafts
@@ -79,6 +84,8 @@ class Engine:
                 self._context.drafts.append(decoder(draft, draft_device, context, num_draft_threads, True))
             cancelled = cancelled or threading.Event()
             with watching(cancelled, self._context.cancel):
+                for each in self._context.decoders.values():
+                    warm_up(each)
                 self._calibrate(kept_calibration(self._setup.of_costs))
             if cancelled.is_set():
                 raise Cancelled(f"loading {bundle.path} was cancelled")
@@ -238,7 +245,7 @@ class Engine:
 def load(
     path: str | Path, *, device: str = "cpu", draft_device: str | None = None,
     context_length: int | None = None, num_threads: int | None = None, num_draft_threads: int | None = None,
-    exact: bool = True, remembers: bool = False, cancelled: threading.Event | None = None,
+    exact: bool = True, remembers: bool = False, cancelled: threading.Event | None = None, cuda_graphs: bool = False,
 ) -> Engine:  # fmt: skip
     """Loads a bundle folder.
 
@@ -249,12 +256,13 @@ def load(
     the other way, and `stats` counts those. With `remembers` the drafter that copies also copies from conversations
     that were left. Costs and exact widths are measured at the first load on a device, and kept in the user's cache
     folder.
-    Setting `cancelled` from another thread ends the loading with the error `Cancelled`.
+    With `cuda_graphs` passes of models on `cuda` are recorded once for each shape and played again; `DeviceError` if
+    a model's cannot be. Setting `cancelled` from another thread ends the loading with the error `Cancelled`.
     """
     return Engine(
         load_bundle(Path(path)), device=device, draft_device=draft_device, context_length=context_length,
         num_threads=num_threads, num_draft_threads=num_draft_threads, exact=exact, remembers=remembers,
-        cancelled=cancelled,
+        cancelled=cancelled, cuda_graphs=cuda_graphs,
     )  # fmt: skip
 
 

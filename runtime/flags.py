@@ -31,12 +31,14 @@ class LoadFlags:
     threads: Annotated[int | None, Option(help="Threads; default: all physical cores.")] = None
     draft_threads: Annotated[int | None, Option(help="Another number of threads for the draft.")] = None
     exact: Annotated[bool, Option("--exact/--fast", help="Same greedy output with and without speculation.")] = True
+    cuda_graphs: Annotated[bool, Option("--cuda-graphs", help="Record passes on cuda, and play them again.")] = False
 
     def load(self, bundle: Path) -> Engine:
         """The engine of a bundle folder."""
         return load(
             bundle, device=self.device, draft_device=self.draft_device, context_length=self.context,
             num_threads=self.threads, num_draft_threads=self.draft_threads, exact=self.exact,
+            cuda_graphs=self.cuda_graphs,
         )  # fmt: skip
 
 

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.runtime.bundle import ModelEntry
+from pilotfish.runtime.bus import Bus
 from pilotfish.runtime.errors import CacheFileError
-from pilotfish.runtime.session import import_onnxruntime
-
-ELEMENT_TYPES = {"float32": 1, "float16": 10, "bfloat16": 16}  # by their numbers in ONNX
 
 
 class KvCache:
@@ -22,8 +20,9 @@ class KvCache:
     them is left over from rejected tokens, is never read, and is overwritten by the next forward.
     """
 
-    def __init__(self, model: ModelEntry, capacity: int, device: str) -> None:
-        """Allocates all buffers on `device`, zeroed where it is the CPU."""
+    def __init__(self, model: ModelEntry, capacity: int, bus: Bus) -> None:
+        """Allocates all buffers on the device of `bus`, zeroed where it is the CPU."""
+        self._bus = bus
         self.capacity = capacity
         self.length = 0
         self._dtype = model.cache_dtype
@@ -31,7 +30,7 @@ class KvCache:
         shape = self.tokens_shape(capacity)
         names = model.tensors
         self.buffers: dict[tuple[str, str], Any] = {
-            (past.format(layer=layer), present.format(layer=layer)): allocate(shape, model.cache_dtype, device)
+            (past.format(layer=layer), present.format(layer=layer)): bus.allocate(shape, model.cache_dtype)
             for layer in range(model.num_layers)
             for past, present in (
                 (names.past_key, names.present_key),
@@ -62,7 +61,7 @@ class KvCache:
         """Copies what the cache holds to the host, in the order of `buffers`: arrays of (1, H, length, D)."""
         _ = self.dtype  # says what is wrong where NumPy cannot have it
         for buffer in self.buffers.values():
-            yield buffer.numpy()[:, :, : self.length].copy()
+            yield self._bus.read(buffer)[:, :, : self.length].copy()
 
     def write_tokens(self, length: int, arrays: Iterable[NDArray[Any]]) -> None:
         """Makes the cache hold exactly the `length` tokens that `read_tokens` gave, in place.
@@ -75,16 +74,8 @@ class KvCache:
         for buffer, array in zip(self.buffers.values(), arrays, strict=True):
             if array.shape != shape or array.dtype != self.dtype:
                 raise ValueError(f"cannot write {array.dtype} {array.shape}: {self.dtype} {shape} is needed")
-            host = buffer.numpy()
+            host = self._bus.read(buffer)
             host[:, :, :length] = array
             if host.ctypes.data != buffer.data_ptr():  # only on the CPU is `host` the buffer itself
-                buffer.update_inplace(host)
+                self._bus.write(buffer, host)
         self.length = length
-
-
-def allocate(shape: tuple[int, ...], dtype: str, device: str) -> Any:
-    """An `OrtValue` of floats on `device`, zeroed where it is the CPU."""
-    ort = import_onnxruntime()
-    if device == "cpu":
-        return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype))
-    return ort.OrtValue.ortvalue_from_shape_and_type(shape, ELEMENT_TYPES[dtype], "cuda", 0)

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from pilotfish.runtime.catalog import cache_dir
-from pilotfish.runtime.cuda_probe import CudaProbe, probe_cuda
+from pilotfish.runtime.cuda_probe import CudaProbe, probe, probe_cuda
 from pilotfish.runtime.errors import DeviceError
 from pilotfish.runtime.memory import CGROUP, free_memory, system_text
 from pilotfish.runtime.session import PROVIDERS, import_onnxruntime
@@ -30,6 +30,7 @@ EXTRAS = {"export": "safetensors", "grammar": "llguidance", "server": "starlette
 class Facts:
     """What was found. `versions` has the installed distributions only; None stands for what could not be told.
 
+    `cuda` and `tensorrt` are None where ONNX Runtime does not list them, `tensorrt` also where CUDA cannot be opened.
     `num_cores` is what the system has, `num_usable_cores` what this process may use. `cache_fault` is empty if the
     cache folder can be written.
     """
@@ -46,11 +47,14 @@ class Facts:
     cache: str
     cache_free_bytes: int | None
     cache_fault: str
+    tensorrt: CudaProbe | None = None
 
 
 def collect() -> Facts:
     """Looks at this machine. Changes nothing but that a file is made in the cache folder and deleted again."""
     providers, import_fault = _providers()
+    cuda = probe_cuda() if PROVIDERS["cuda"] in providers else None
+    has_tensorrt = PROVIDERS["tensorrt"] in providers and cuda is not None and cuda.is_open
     cache = cache_dir()
     existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
     return Facts(
@@ -59,13 +63,14 @@ def collect() -> Facts:
         versions=_versions((*LIBRARIES, *RUNTIMES, *EXTRAS.values())),
         providers=providers,
         import_fault=import_fault,
-        cuda=probe_cuda() if PROVIDERS["cuda"] in providers else None,
+        cuda=cuda,
         num_cores=os.cpu_count() or 1,
         num_usable_cores=num_usable_cores(CGROUP),
         free_memory_bytes=free_memory(),
         cache=str(cache),
         cache_free_bytes=shutil.disk_usage(existing).free,
         cache_fault=write_fault(existing),
+        tensorrt=probe(PROVIDERS["tensorrt"]) if has_tensorrt else None,
     )
 
 

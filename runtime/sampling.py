@@ -97,6 +97,11 @@ class Sampler:
             return 0
         return 2 if self.params.temperature == 0 else self.params.top_k  # the second tells a near-tie
 
+    @property
+    def takes_the_likeliest(self) -> bool:
+        """Whether each token is simply the model's most likely one."""
+        return self.params.temperature == 0 and self.num_largest > 0
+
     def distributions(self, logits: Logits, prefix: Sequence[int], drafted: Sequence[int] = ()) -> Probs:
         """Logits (N, V) → float32 probabilities (N, V).
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pilotfish.runtime.cuda_probe import probe
 from pilotfish.runtime.errors import BundleError, Cancelled, DeviceError, OptionError
-
-PROVIDERS = {
-    "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-}
+from pilotfish.runtime.providers import PROVIDERS as PROVIDERS
+from pilotfish.runtime.providers import provider_options
 
 WATCH_INTERVAL_S = 0.02
 
@@ -48,19 +46,20 @@ def check_device(device: str) -> str:
 
 def open_session(
     graph_path: Path, device: str, num_threads: int | None = None, spin: bool = True,
-    cancelled: threading.Event | None = None,
+    cancelled: threading.Event | None = None, *, cuda_graphs: bool = False,
 ) -> Any:  # fmt: skip
     """An `onnxruntime.InferenceSession` on `device`.
 
     `num_threads` None means one for each physical core. `spin` lets idle threads wait busily, which is faster for one
     session and slower for two that share few cores. ONNX Runtime leaves a provider out silently if its device or
-    libraries are missing, so what the session really uses is compared with what was asked: `DeviceError` on a mismatch.
+    libraries are missing, so what the session really uses is compared with what was asked: `DeviceError` on a mismatch,
+    with its cause and remedy, and for a graph that cannot be recorded if `cuda_graphs` are wanted.
     Setting `cancelled` from another thread ends the opening with the error `Cancelled`.
     """
     provider = check_device(device)
+    providers = provider_options(device, graph_path, cuda_graphs=cuda_graphs)
     ort = import_onnxruntime()
-    if device != "cpu" and hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()
+    preload_libraries(ort, device)
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
@@ -72,17 +71,44 @@ def open_session(
     try:
         # ONNX Runtime looks at this flag of the options while it opens a session.
         with watching(cancelled, lambda: options.set_load_cancellation_flag(True)):
-            session = ort.InferenceSession(str(graph_path), options, providers=[provider])
+            session = ort.InferenceSession(
+                str(graph_path), options, providers=list(providers.items()), enable_fallback=False
+            )
     except Exception as error:  # ONNX Runtime raises a different class for each status code
         if cancelled.is_set():
             raise Cancelled(f"loading {graph_path} was cancelled") from error
-        raise BundleError(f"ONNX Runtime cannot open {graph_path}: {_first_line(error)}") from error
+        raise _refusal(graph_path, device, error, cuda_graphs) from error
     if provider not in session.get_providers():
-        raise DeviceError(
-            f"ONNX Runtime left {provider} out and offers {', '.join(session.get_providers())} instead: no NVIDIA "
-            "device, driver, or CUDA and cuDNN library was found; mend that, or use --device cpu"
-        )
+        raise _missing(device)
     return session
+
+
+def preload_libraries(ort: ModuleType, device: str) -> None:
+    """Loads CUDA's libraries from their wheels, where ONNX Runtime itself would not look for them."""
+    if device != "cpu" and hasattr(ort, "preload_dlls"):
+        with redirect_stdout(io.StringIO()):  # it prints what it misses; whether that matters is seen afterwards
+            ort.preload_dlls()
+
+
+def _refusal(graph_path: Path, device: str, error: Exception, cuda_graphs: bool) -> BundleError | DeviceError:
+    """What it means that ONNX Runtime opened no session at all."""
+    if cuda_graphs and "graph capture" in str(error):
+        return DeviceError(
+            f"{graph_path} cannot be recorded as a CUDA graph: {_first_line(error)}; load it without CUDA graphs"
+        )
+    if device != "cpu" and not probe(PROVIDERS[device]).is_open:
+        return _missing(device)
+    return BundleError(f"ONNX Runtime cannot open {graph_path}: {_first_line(error)}")
+
+
+def _missing(device: str) -> DeviceError:
+    """Why there is no session on `device`, and what to do."""
+    found = probe(PROVIDERS[device])
+    cause = found.cause or "although it opens elsewhere, it does not with this graph"
+    detail = f" ({found.detail})" if found.detail else ""
+    remedy = found.remedy or "run `pilotfish doctor`"
+    another = "" if "--device" in remedy else ", or use --device cpu"
+    return DeviceError(f"{PROVIDERS[device]} cannot be used: {cause}{detail}; {remedy}{another}")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ class Setup:
     num_draft_threads: int | None
     exact: bool
     context_length: int
+    cuda_graphs: bool = False
 
     @property
     def of_caches(self) -> str:
@@ -31,6 +32,7 @@ class Setup:
         threads = f"{self.num_threads or 'all'} and {self.num_draft_threads or 'all'} threads"
         return (
             f"bundle {digest[:16]}, devices {self.device} and {self.draft_device}, {threads}, "
+            f"{'CUDA graphs, ' * self.cuda_graphs}"
             f"ONNX Runtime {import_onnxruntime().__version__}, {platform.machine()} {os.cpu_count()}"
         )
 

@@ -46,7 +46,8 @@ def nested_drafter(
     """The drafter for the target, with all that drafts for it inside; None without a draft model.
 
     Each draft copies what the text repeats; where it repeats nothing, the draft below writes as many tokens as pay by
-    what was `measured` of each, or is left out if none do.
+    what was `measured` of each, or is left out if none do. Where nobody but a look-up drafts for a draft that can hand
+    its ids on on the device, that comes before copying.
     """
     outer: ModelDrafter | None = None
     inner: Drafter | None = None
@@ -56,7 +57,9 @@ def nested_drafter(
         lookup = LookupDrafter(width, num_looked_at=HISTORY)
         number = best_length(measured[level].costs, measured[level + 1]) if inner is not None else 0
         drafted_by = CascadeDrafter([lookup, inner], width) if inner is not None and number else lookup
-        inner = outer = bare[level].drafted_by(drafted_by, number or NUM_COPIED)
+        inner = outer = bare[level].drafted_by(
+            drafted_by, number or NUM_COPIED, hands_ids_on=drafts[level].hands_ids_on and not number
+        )  # fmt: skip
     return None if outer is None else _for_target(bundle, tokenizer, outer)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.runtime.decoder import Decoder
-from pilotfish.runtime.drafters.proposal import Drafter, Proposal, never
+from pilotfish.runtime.drafters.proposal import Drafter, Proposal, certain, never
 from pilotfish.runtime.errors import GrammarError
 from pilotfish.runtime.filters import Logits, Probs, probability
 from pilotfish.runtime.rounds import Limits, Round, play_round
@@ -31,21 +31,25 @@ class ModelDrafter:
 
     def __init__(
         self, decoder: Decoder, vocab_size: int, masked_ids: Sequence[int] | NDArray[np.int64] = (),
-        inner: Drafter | None = None, num_inner_tokens: int = 2,
+        inner: Drafter | None = None, num_inner_tokens: int = 2, *, hands_ids_on: bool = False,
     ) -> None:  # fmt: skip
         """`vocab_size` is the width of a proposal's rows; `masked_ids` mean another text to the target than here.
 
         Ids that only the target has are never proposed, and are read as token 0. Those that a trimmed head lacks are
-        never proposed either. `inner` drafts `num_inner_tokens` in a round, in rows of the view's width.
+        never proposed either. `inner` drafts `num_inner_tokens` in a round, in rows of the view's width. With
+        `hands_ids_on` a fixed number of greedy tokens is written without `inner`, from pass to pass on the device.
         """
         self.view = DraftView(decoder, min(vocab_size, decoder.vocab_size), masked_ids)
         self._vocab_size = vocab_size
         self._inner, self._num_inner_tokens = inner, num_inner_tokens
+        self._hands_ids_on = hands_ids_on
 
-    def drafted_by(self, inner: Drafter, num_inner_tokens: int) -> ModelDrafter:
+    def drafted_by(self, inner: Drafter, num_inner_tokens: int, *, hands_ids_on: bool = False) -> ModelDrafter:
         """The same draft with another drafter of its own."""
         view = self.view
-        return ModelDrafter(view.decoder, self._vocab_size, view.masked_ids, inner, num_inner_tokens)
+        return ModelDrafter(
+            view.decoder, self._vocab_size, view.masked_ids, inner, num_inner_tokens, hands_ids_on=hands_ids_on
+        )  # fmt: skip
 
     @property
     def length(self) -> int:
@@ -62,6 +66,9 @@ class ModelDrafter:
     ) -> Proposal:
         """Draws the tokens in turn, each after the ones before it; none where the draft's own context ends."""
         end = min(len(committed) + num_draft_tokens, self.view.context_length)
+        if self._hands_ids_on and should_stop is never and sampler.takes_the_likeliest:
+            written = self.view.continue_greedily(committed[self.length :], end - len(committed))
+            return certain(tuple(written), self._vocab_size, self.origin)
         limits, vocab_size = Limits(end, lambda _: False), self.view.vocab_size
         drafted, rows, confidences, is_stopped = list(committed), list[Probs](), list[float](), False
         while len(drafted) < end and not is_stopped:
@@ -117,15 +124,25 @@ class DraftView:
 
     def forward(self, token_ids: Sequence[int], num_logits: int, num_largest: int = 0) -> Logits:
         """As `Decoder.forward`, in rows (N, V)."""
-        readable = [token_id if token_id < self.vocab_size else 0 for token_id in token_ids]
         num_largest = num_largest and num_largest + len(self.masked_ids)
-        logits = self.decoder.forward(readable, num_logits, num_largest)
+        logits = self.decoder.forward(self._readable(token_ids), num_logits, num_largest)
         if self._head_ids is None:
             logits = logits[:, : self.vocab_size]
         else:
             logits = _spread(logits[:, : len(self._head_ids)], self._head_ids, self.vocab_size)
         logits[:, self.masked_ids] = LEAST_LOGIT
         return logits
+
+    def continue_greedily(self, token_ids: Sequence[int], num_tokens: int) -> list[int]:
+        """As `Decoder.continue_greedily`, up to the first token that must not be chosen; none where none are wanted."""
+        if num_tokens < 1:
+            return []
+        found = self.decoder.continue_greedily(self._readable(token_ids), num_tokens)
+        is_choice = [token_id < self.vocab_size and token_id not in self.masked_ids for token_id in found]
+        return found[: [*is_choice, False].index(False)]
+
+    def _readable(self, token_ids: Sequence[int]) -> list[int]:
+        return [token_id if token_id < self.vocab_size else 0 for token_id in token_ids]
 
     def confidences(self, round_: Round) -> list[float]:
         """The draft's own probability of each token of the latest round, before sampling filters."""

@@ -15,6 +15,7 @@ from pilotfish.export.graph import build_decoder
 from pilotfish.export.quantize import parse_recipe
 from pilotfish.export.sources import BuiltSource, open_source
 from pilotfish.runtime.bundle import ModelEntry, load_bundle
+from pilotfish.runtime.bus import Bus
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.engine import load
 from pilotfish.runtime.errors import CacheFileError, DeviceError, OptionError
@@ -70,7 +71,7 @@ def test_a_bundle_in_bfloat16_is_written_if_it_need_not_be_verified_here(tmp_pat
 
 def test_caches_in_float16_take_half_of_the_memory(tmp_path: Path):
     model = load_bundle(tiny_bundle(tmp_path, "fp16", draft_noise=None, verify=True)).manifest.target
-    cache = KvCache(model, 10, "cpu")
+    cache = KvCache(model, 10, Bus("cpu"))
     assert sum(buffer.numpy().nbytes for buffer in cache.buffers.values()) == 10 * model.cache_bytes_per_token
     assert model.parity is not None
     assert model.parity.mean_kl < 1e-4
@@ -78,7 +79,7 @@ def test_caches_in_float16_take_half_of_the_memory(tmp_path: Path):
 
 def test_what_bfloat16_cannot_do_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     model = load_bundle(tiny_bundle(tmp_path, draft_noise=None)).manifest.target
-    cache = KvCache(model, 1, "cpu")
+    cache = KvCache(model, 1, Bus("cpu"))
     monkeypatch.setattr(cache, "_dtype", "bfloat16")
     with pytest.raises(CacheFileError, match="bfloat16 can be neither saved nor restored"):
         next(cache.read_tokens())

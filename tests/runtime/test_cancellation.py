@@ -117,7 +117,7 @@ def test_loading_is_cancelled_while_it_measures(tmp_path: Path, monkeypatch: pyt
         nonlocal num_forwards
         num_forwards += 1
         cancelled.set()
-        while not decoder._run_options.terminate:  # until the watching thread has passed it on
+        while not decoder._bindings.is_cancelled:  # until the watching thread has passed it on
             threading.Event().wait(0.01)
         return run(decoder, *arguments)
 

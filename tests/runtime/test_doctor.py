@@ -15,7 +15,8 @@ import pytest
 import typer
 
 from pilotfish.runtime.cli import run
-from pilotfish.runtime.cuda_probe import ADD_MODEL, CudaProbe, judge, run_add
+from pilotfish.runtime.cuda_probe import ADD_MODEL, TENSORRT, CudaProbe, judge, run_add, with_other_version
+from pilotfish.runtime.cuda_probe import CUDA as CUDA_PROVIDER
 from pilotfish.runtime.doctor import doctor, examine, line
 from pilotfish.runtime.machine import Facts, collect, num_usable_cores, write_fault
 from pilotfish.runtime.memory import free_memory, linux_free_bytes, macos_free_bytes, windows_free_bytes
@@ -105,6 +106,12 @@ CUDA_FAILURE = "RuntimeError: cuda_call.cc:123 CudaCall CUDA failure {}; GPU=0 ;
         (CUDA_FAILURE.format("209: no kernel image is available for execution on the device "), "GPU is too", "older"),
         (CUDA_FAILURE.format("2: out of memory "), "memory is full", "nvidia-smi"),
         (CUDA_FAILURE.format("46: CUDA-capable device(s) is/are busy or unavailable"), "another process", "nvidia-smi"),
+        # as the probe's process prints it before ONNX Runtime names what else is missing
+        ("libcuda.so.1: cannot open shared object file\n" + FAILED_TO_LOAD.format("libcublasLt.so.13"),
+         "driver is not installed", "driver"),
+        (FAILED_TO_LOAD.format("libnvinfer.so.10").replace("cuda.so", "tensorrt.so"), "of TensorRT", "TensorRT 10"),
+        ("RuntimeError: Please install TensorRT libraries as mentioned in the GPU requirements page", "of TensorRT",
+         "--device cuda"),
         ("something new\n", "does not say why", "driver"),
         ("", "does not say why", "driver"),
     ],
@@ -116,6 +123,35 @@ def test_the_causes_of_a_missing_cuda_session_are_told_apart(errors: str, cause:
         assert cause in probe.cause
         assert remedy in probe.remedy
         assert probe.detail in errors
+
+
+def test_each_provider_is_judged_by_itself():
+    output = "providers CUDAExecutionProvider CPUExecutionProvider\n"
+    assert judge(0, output, "").is_open
+    assert not judge(0, output, "", TENSORRT).is_open
+    assert judge(0, f"providers {TENSORRT} {CUDA_PROVIDER}\n", "", TENSORRT).is_open
+
+
+@pytest.mark.parametrize(
+    ("there", "cause"),
+    [
+        (["libcublasLt.so.12"], "another version: libcublasLt.so.12, where libcublasLt.so.13 is needed"),
+        (["libcublasLt.so.12", "libcublasLt.so.13"], "a library of CUDA is missing"),
+        (["libcublas.so.12"], "a library of CUDA is missing"),
+        ([], "a library of CUDA is missing"),
+    ],
+)
+def test_a_wrong_version_is_no_missing_library(tmp_path: Path, there: list[str], cause: str):
+    for name in there:
+        (tmp_path / name).touch()
+    found = judge(1, "", FAILED_TO_LOAD.format("libcublasLt.so.13"))
+    assert cause in with_other_version(found, [tmp_path / "none", tmp_path]).cause
+
+
+def test_tensorrt_that_is_not_there_is_no_problem():
+    facts = replace(FACTS, providers=CUDA, cuda=CudaProbe(True), tensorrt=CudaProbe(False, "the cause", "the remedy"))
+    assert problems(facts) == []
+    assert "TensorRT: is listed, but no session can be opened: the cause" in "\n".join(map(line, examine(facts)))
 
 
 def test_the_detail_is_what_the_line_with_the_cause_says():

@@ -56,7 +56,7 @@ def test_the_largest_logits_are_those_of_the_whole_rows(bundle_path: Path):
 def test_whole_rows_come_where_the_largest_do_not_do(bundle_path: Path, num_largest: int):
     with decoder(bundle_path) as whole, decoder(bundle_path, reads_heads=True) as heads:
         np.testing.assert_array_equal(heads.forward(IDS, 5, num_largest), whole.forward(IDS, 5))
-        assert heads.num_host_bytes == 5 * (HEAD_BYTES + 4 * WIDE.vocab_size)
+        assert heads.num_host_bytes == 5 * (4 + 4 * WIDE.vocab_size)  # with log Σ exp
         assert whole.num_host_bytes == 5 * 4 * WIDE.vocab_size
 
 
@@ -106,12 +106,22 @@ def test_generation_by_heads_gives_the_same_tokens(name: str, pair_path: Path, m
 def test_a_round_sends_kilobytes(name: str, bundle_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "Decoder", partial(Decoder, reads_heads=True))
     with pilotfish.load(bundle_path) as engine:
-        before = {role: decoder.num_host_bytes for role, decoder in engine._context.decoders.items()}
+        decoders = engine._context.decoders
+
+        def crossed() -> dict[str, tuple[int, int]]:
+            return {role: (each.num_host_bytes, each.num_device_bytes) for role, each in decoders.items()}
+
+        before = crossed()
         options = GenerationOptions(sampling=SAMPLINGS[name], max_tokens=40, draft="model", num_draft_tokens=4)
         assert sum(len(chunk.token_ids) for chunk in engine.generate(PROMPT, options)) > 1
-        for role, most_rows in (("target", 5), ("draft", 4 * 2)):  # exact mode pads a pass of one row to two
-            num_bytes = engine._context.decoders[role].num_host_bytes - before[role]
-            assert 0 < num_bytes <= engine.stats.num_rounds * most_rows * HEAD_BYTES
+        num_rounds, prompt_bytes = engine.stats.num_rounds, 8 * len(engine.tokenizer.encode(PROMPT))
+        # passes of a round, with tokens and rows of each; exact mode pads one row to two
+        for role, num_passes, most_rows in (("target", 1, 5), ("draft", 4, 2)):
+            to_host, to_device = (now - then for now, then in zip(crossed()[role], before[role], strict=True))
+            assert 0 < to_host <= num_rounds * num_passes * most_rows * HEAD_BYTES
+            pass_bytes = 8 * most_rows + 8 * most_rows + 4  # token ids, rows that are wanted, the length
+            assert 0 < to_device <= (num_rounds * num_passes + 1) * pass_bytes + prompt_bytes
+            assert to_host + to_device < num_rounds * 8_000
 
 
 def test_log_probabilities_are_of_whole_rows(bundle_path: Path, monkeypatch: pytest.MonkeyPatch):
