@@ -124,6 +124,6 @@ def test_a_bundle_of_format_1_is_read(tmp_path: Path):
     assert read.draft is not None
     assert read.draft.masked_ids == (3, 5)
     files = [file.size for name, file in manifest.files.items() if name.startswith("draft/")]
-    assert read.weight_bytes("draft") == sum(files) >= manifest.weight_bytes("draft")
+    assert read.weight_bytes("draft") == sum(files) > 0
     (path / MANIFEST).write_text(json.dumps(old | {"draft": None, "masked_draft_ids": []}))
     assert load_bundle(path).manifest.drafts == ()
