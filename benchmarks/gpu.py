@@ -31,7 +31,9 @@ from pilotfish.runtime.filters import Logits, softmax
 from pilotfish.runtime.fit import gigabytes
 from pilotfish.runtime.machine import collect
 from pilotfish.runtime.nvml import free_gpu_bytes
+from pilotfish.runtime.plan import ROUND_WIDTHS, Plan
 from pilotfish.runtime.text_table import markdown_table
+from pilotfish.runtime.warm_up import warm_up
 
 NUM_COMPARED, NUM_WRITTEN, CONTEXT_LENGTH = 96, 128, 2048
 PARITY_RECIPES = ("fp32", "fp16", "int8-fp16", "int4-b128-fp16")
@@ -121,15 +123,57 @@ def speed(asked: Asked) -> str:
     )
 
 
+def cuda_graphs(asked: Asked) -> str:
+    """Milliseconds of a pass by the number of its tokens, as it comes and as it is recorded (on the CPU: as planned).
+
+    And tokens a second with a draft that is the target itself, 4 tokens a round.
+    """
+    rows = []
+    for size in asked.sizes:
+        bundle = load_bundle(random_bundle(asked.bundles, size, None, asked.recipe))
+        model = bundle.manifest.target
+        for plan in (Plan(), Plan(ROUND_WIDTHS, records=True)):
+            with Decoder(
+                model, bundle.path / model.graph, device=asked.device, context_length=CONTEXT_LENGTH, plan=plan
+            ) as decoder:
+                warm_up(decoder)
+                decoder.forward(list(range(1, 257)), 1)
+                found = measure(decoder, repeats=9)
+            times = (f"{1e3 * found.seconds(width):.2f}" for width in WIDTHS)
+            rows.append((size, "on" if plan.records else "off", *times))
+    table = markdown_table(("shape", "graphs", *(f">{width}" for width in WIDTHS)), rows)
+    speeds = []
+    for is_on in (False, True) if asked.device == "cuda" else (False,):
+        with load(
+            asked.pair(same=True), device=asked.device, exact=False, context_length=CONTEXT_LENGTH, cuda_graphs=is_on
+        ) as engine:
+            speeds.append(("on" if is_on else "off", _tokens_per_s(engine)))
+    return f"{table}\n\n{markdown_table(('graphs', '>tokens/s'), speeds)}"
+
+
+def placement(asked: Asked) -> str:
+    """Tokens a second with draft and target on one device and on two, 4 tokens a round, another model as draft."""
+    rows = []
+    places = dict.fromkeys([(asked.device, asked.device), (asked.device, "cpu"), ("cpu", asked.device)])
+    for target, draft in places:
+        with load(
+            asked.pair(same=False), device=target, draft_device=draft, exact=False, context_length=CONTEXT_LENGTH
+        ) as engine:
+            rows.append((target, draft, _tokens_per_s(engine)))
+    return markdown_table(("target", "draft", ">tokens/s"), rows)
+
+
 def traffic(asked: Asked) -> str:
-    """Bytes from the device to the host."""
+    """Bytes from the device to the host, and back, in a round; draft and target together."""
     rows = []
     for temperature_top_k in ((0.0, 0), (0.8, 40), (0.8, 0)):
         with load(asked.pair(same=True), device=asked.device, exact=False, context_length=CONTEXT_LENGTH) as engine:
+            before = _crossed(engine)
             _written(engine, "model", 4, *temperature_top_k)
-            num_bytes = sum(decoder.num_host_bytes for decoder in engine._context.decoders.values())
-            rows.append((*map(str, temperature_top_k), f"{num_bytes / engine.stats.num_rounds / 1e3:.1f}"))
-    return markdown_table((">temperature", ">top-k", ">kB a round"), rows)
+            crossed = [now - then for now, then in zip(_crossed(engine), before, strict=True)]
+            per_round = (f"{num_bytes / engine.stats.num_rounds / 1e3:.2f}" for num_bytes in crossed)
+            rows.append((*map(str, temperature_top_k), *per_round))
+    return markdown_table((">temperature", ">top-k", ">kB to the host", ">kB to the device"), rows)
 
 
 def memory(asked: Asked) -> str:
@@ -151,12 +195,15 @@ def tensorrt(asked: Asked) -> str:
     bundle = load_bundle(random_bundle(asked.bundles, asked.sizes[0], None, "fp16"))
     model, started = bundle.manifest.target, time.perf_counter()
     with Decoder(model, bundle.path / model.graph, device="tensorrt", context_length=CONTEXT_LENGTH) as decoder:
+        warm_up(decoder)
         found, load_s = measure(decoder, widths=(1, 5)), time.perf_counter() - started
     passes = f"a pass of 1 token {1e3 * found.seconds(1):.2f} ms, of 5 {1e3 * found.seconds(5):.2f} ms"
     return f"loads and builds in {load_s:.0f} s; {passes}"
 
 
-PARTS: tuple[Callable[[Asked], str], ...] = (machine, parity, costs, speed, exactness, traffic, memory, tensorrt)
+PARTS: tuple[Callable[[Asked], str], ...] = (
+    machine, parity, costs, speed, exactness, traffic, cuda_graphs, placement, memory, tensorrt,
+)  # fmt: skip
 
 
 def main() -> None:
@@ -208,6 +255,17 @@ def _logits(folder: Path, model: ModelEntry, device: str, token_ids: list[int]) 
     with Decoder(model, folder / model.graph, device=device, context_length=CONTEXT_LENGTH) as decoder:
         found: Logits = decoder.forward(token_ids, len(token_ids)).copy()
         return found
+
+
+def _crossed(engine: Engine) -> tuple[int, int]:
+    decoders = engine._context.decoders.values()
+    return sum(each.num_host_bytes for each in decoders), sum(each.num_device_bytes for each in decoders)
+
+
+def _tokens_per_s(engine: Engine) -> str:
+    for _ in range(2):  # the first has bound what it needs
+        _written(engine, "model", 4)
+    return f"{engine.stats.tokens_per_s:.1f}"
 
 
 def _written(engine: Engine, draft: str, number: int = 4, temperature: float = 0.0, top_k: int = 0) -> list[int]:

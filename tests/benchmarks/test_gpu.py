@@ -45,7 +45,22 @@ def test_a_draft_that_is_the_target_is_accepted_and_another_is_not(
     assert int(accepted["another", "model", "4"].rstrip("%")) < 20
     # A row of logits comes whole to the host on the CPU: two models, and never more than five rows of each a pass.
     for line in gpu.traffic(asked).splitlines()[2:]:
-        assert 4 * 151.936 < float(line.split("|")[3]) < 2 * 5 * 5 * 4 * 151.936
+        to_host, to_device = map(float, line.split("|")[3:5])
+        assert 4 * 151.936 < to_host < 2 * 5 * 5 * 4 * 151.936
+        assert 0 < to_device < 2
+
+
+def test_passes_and_places_are_timed(gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gpu, "NUM_WRITTEN", 8)
+    asked = gpu.Asked(tmp_path, "cpu", ["tiny"], "fp32")
+    passes, _, speeds = gpu.cuda_graphs(asked).partition("\n\n")
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in passes.splitlines()[2:]]
+    assert [row[:2] for row in found] == [["tiny", "off"], ["tiny", "on"]]
+    assert all(float(cell) > 0 for row in found for cell in row[2:])
+    for table, num_rows in ((speeds, 1), (gpu.placement(asked), 1)):  # on the CPU there is but one place
+        rows = table.splitlines()[2:]
+        assert len(rows) == num_rows
+        assert all(float(row.split("|")[-2]) > 0 for row in rows)
 
 
 def test_a_run_goes_on_where_it_was_cut_off(gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
