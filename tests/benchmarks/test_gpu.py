@@ -25,20 +25,26 @@ def gpu() -> ModuleType:
     return module
 
 
-def test_a_device_agrees_with_itself(gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the models of all tests are, each written once."""
+    return tmp_path_factory.mktemp("bundles")
+
+
+def test_a_device_agrees_with_itself(gpu: ModuleType, bundles: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gpu, "PARITY_RECIPES", ("fp32",))
     recipe, difference, largest, kl, same = (
-        gpu.parity(gpu.Asked(tmp_path, "cpu", ["tiny"], "fp32")).splitlines()[2].split("|")[1:6]
+        gpu.parity(gpu.Asked(bundles, "cpu", ["tiny"], "fp32")).splitlines()[2].split("|")[1:6]
     )
     assert (recipe.strip(), float(difference), float(kl), same.strip()) == ("fp32", 0, 0, "100.0%")
     assert float(largest) > 1
 
 
 def test_a_draft_that_is_the_target_is_accepted_and_another_is_not(
-    gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: ModuleType, bundles: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(gpu, "NUM_WRITTEN", 16)
-    asked = gpu.Asked(tmp_path, "cpu", ["tiny"], "fp32")
+    asked = gpu.Asked(bundles, "cpu", ["tiny"], "fp32")
     rows = [line.split("|")[1:] for line in gpu.speed(asked).splitlines()[2:]]
     accepted = {(row[0].strip(), row[1].strip(), row[2].strip()): row[4].strip() for row in rows}
     assert accepted["itself", "model", "4"] == "100%"
@@ -50,9 +56,9 @@ def test_a_draft_that_is_the_target_is_accepted_and_another_is_not(
         assert 0 < to_device < 2
 
 
-def test_passes_and_places_are_timed(gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_passes_and_places_are_timed(gpu: ModuleType, bundles: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gpu, "NUM_WRITTEN", 8)
-    asked = gpu.Asked(tmp_path, "cpu", ["tiny"], "fp32")
+    asked = gpu.Asked(bundles, "cpu", ["tiny"], "fp32")
     passes, _, speeds = gpu.cuda_graphs(asked).partition("\n\n")
     found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in passes.splitlines()[2:]]
     assert [row[:2] for row in found] == [["tiny", "off"], ["tiny", "on"]]
