@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from PySide6.QtCore import QByteArray, QMimeData, QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtCore import QByteArray, QPointF, QRectF, Qt, QUrl, Signal
 from PySide6.QtGui import (
     QBrush,
     QColor,
+    QContextMenuEvent,
     QFocusEvent,
+    QGuiApplication,
     QKeyEvent,
     QKeySequence,
     QMouseEvent,
@@ -20,7 +22,7 @@ from PySide6.QtGui import (
     QTextFormat,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
+from PySide6.QtWidgets import QFrame, QMenu, QTextBrowser, QWidget
 
 from pilotfish.desktop_app.widgets.look import Look
 from pilotfish.desktop_app.widgets.visible_text import visible_text
@@ -108,11 +110,21 @@ class TextView(QTextBrowser):
         """
         return QByteArray()
 
-    def createMimeDataFromSelection(self) -> QMimeData:
-        """Plain text of all that is selected around here."""
-        data = QMimeData()
-        data.setText(self._selecting.text(self))
-        return data
+    def copy_selection(self) -> None:
+        """Puts plain text of all that is selected around here, also in other views, on the clipboard.
+
+        Not by `createMimeDataFromSelection`: what Python makes there outlives Qt on the clipboard, and the program
+        then ends in a crash.
+        """
+        QGuiApplication.clipboard().setText(self._selecting.text(self))
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        """As the keys."""
+        menu = QMenu(self)
+        menu.addAction(self.tr("Copy")).triggered.connect(self.copy_selection)
+        menu.addAction(self.tr("Select all")).triggered.connect(lambda: self._selecting.select_all(self))
+        menu.exec(event.globalPos())
+        menu.deleteLater()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """A selection begins here."""
@@ -132,7 +144,7 @@ class TextView(QTextBrowser):
         if event.matches(QKeySequence.StandardKey.SelectAll):
             self._selecting.select_all(self)
         elif event.matches(QKeySequence.StandardKey.Copy):
-            self.copy()  # even if the selection is all in other views
+            self.copy_selection()
         elif event.key() in _PAGES or (event.key() in _LINES and not is_in_text):
             event.ignore()
         else:
