@@ -72,7 +72,7 @@ def test_a_selection_with_the_pointer_goes_over_blocks(transcript: Transcript):
     QTest.mousePress(first.viewport(), Qt.MouseButton.LeftButton, pos=first.viewport().mapFromGlobal(start))
     for point in (stop - QPoint(0, 30), stop):
         first._selecting.extend(first, QPointF(point))
-    first.copy()
+    first.copy_selection()
     assert clipboard() == "paragraph here.\n1. one\n2. two\nx = 1\n\ny = 2\nLast"
     first._selecting.extend(first, QPointF(start + QPoint(400, 0)))
     assert not last.textCursor().hasSelection()
