@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pilotfish.desktop_app.codec import decoded, encoded, parse_json
 from pilotfish.desktop_app.conversation import Attachment, as_unicode
-from pilotfish.desktop_app.errors import FormatError
+from pilotfish.desktop_app.small_file import read_small, write_small
 
 NEW_CHAT = ""  # the key of the chat that is not stored yet
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +35,7 @@ class Drafts:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._drafts = _read(path)
+        self._drafts = dict(read_small(path, _File()).drafts)
         self._temporary: dict[str, Draft] = {}
 
     def get(self, chat_id: str) -> Draft:
@@ -58,20 +52,4 @@ class Drafts:
 
     def save(self) -> None:
         """Writes the file."""
-        unfinished = self._path.with_name(f".{self._path.name}.partial")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text(json.dumps(encoded(_File(self._drafts))), encoding="utf-8")
-            os.replace(unfinished, self._path)
-        except OSError as error:
-            _logger.warning("%s cannot be written: %s", self._path, error)
-
-
-def _read(path: Path) -> dict[str, Draft]:
-    try:
-        return dict(decoded(_File, parse_json(path.read_bytes())).drafts)
-    except FileNotFoundError:
-        return {}
-    except (OSError, FormatError) as error:
-        _logger.warning("%s cannot be read and is begun anew: %s", path, error)
-        return {}
+        write_small(self._path, _File(self._drafts))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pilotfish.desktop_app.conversation import Conversation
 from pilotfish.desktop_app.errors import ExchangeError
 from pilotfish.desktop_app.json_exchange import chat_from_json, chat_to_json
 from pilotfish.desktop_app.markdown_exchange import chat_from_markdown, chat_to_markdown
+from pilotfish.runtime.whole_file import write_whole
 
 MAX_IMPORT_BYTES = 64 << 20
 JSON_SUFFIX = ".json"
@@ -21,10 +21,8 @@ def export_chat(conversation: Conversation, path: Path) -> None:
     """
     is_json = path.suffix.lower() == JSON_SUFFIX
     text = chat_to_json(conversation) if is_json else chat_to_markdown(conversation)
-    unfinished = path.with_name(f".{path.name}.partial")
     try:
-        unfinished.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(unfinished, path)
+        write_whole(path, text, newline="\n")
     except OSError as error:
         raise ExchangeError(f"{path} cannot be written ({error.strerror}); choose another folder") from error
 

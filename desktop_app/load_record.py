@@ -6,17 +6,11 @@ the next launch belongs to a load that ended with the process, or with the whole
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pilotfish.desktop_app.codec import decoded, encoded, parse_json
-from pilotfish.desktop_app.errors import FormatError
-
-_logger = logging.getLogger(__name__)
+from pilotfish.desktop_app.small_file import read_small, write_small
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +27,7 @@ class LoadRecord:
         """Reads `path`; what was being loaded when the program ended counts as crashed."""
         self._path = path
         self._lock = threading.Lock()
-        self._notes = _read(path)
+        self._notes = read_small(path, _Notes())
         if self._notes.loading is not None:
             self.crash(self._notes.loading)
 
@@ -76,20 +70,4 @@ class LoadRecord:
 
     def _keep(self, notes: _Notes) -> None:
         self._notes = notes
-        unfinished = self._path.with_name(f".{self._path.name}.partial")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text(json.dumps(encoded(notes)), encoding="utf-8")
-            os.replace(unfinished, self._path)
-        except OSError as error:
-            _logger.warning("%s cannot be written: %s", self._path, error)
-
-
-def _read(path: Path) -> _Notes:
-    try:
-        return decoded(_Notes, parse_json(path.read_bytes()))
-    except FileNotFoundError:
-        return _Notes()
-    except (OSError, FormatError) as error:
-        _logger.warning("%s cannot be read and is begun anew: %s", path, error)
-        return _Notes()
+        write_small(self._path, notes)

@@ -7,10 +7,8 @@ the file is written again a copy of it is kept. Keys that only a later release k
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -20,7 +18,8 @@ from pilotfish.desktop_app.codec import decoded, encoded, parse_json
 from pilotfish.desktop_app.errors import DesktopError, FormatError
 from pilotfish.desktop_app.reply_options import ReplyOptions
 from pilotfish.runtime.errors import OptionError
-from pilotfish.runtime.session import PROVIDERS
+from pilotfish.runtime.providers import PROVIDERS
+from pilotfish.runtime.whole_file import write_whole
 
 T = TypeVar("T")
 
@@ -119,18 +118,11 @@ def load_settings(path: Path) -> tuple[Settings, tuple[str, ...]]:
 
 def save_settings(settings: Settings, path: Path) -> None:
     """Writes the file as a whole or not at all. `DesktopError` if it cannot be written."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         values = _merged(_kept(path), encoded(settings))
-        with unfinished.open("w", encoding="utf-8") as file:
-            json.dump(values, file, ensure_ascii=False, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        write_whole(path, json.dumps(values, ensure_ascii=False, indent=2))
     except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink()
         said = error.strerror or error
         raise DesktopError(f"{path} cannot be written ({said}); make room, or check who owns it") from error
 

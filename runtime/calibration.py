@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from pilotfish.runtime.drafters.proposal import ReadingDrafter, never
 from pilotfish.runtime.exactness import MOST_WIDTHS, exact_widths, near_tie_margin
 from pilotfish.runtime.sampling import Sampler, SamplingParams
 from pilotfish.runtime.tokenizer import Tokenizer
+from pilotfish.runtime.whole_file import write_whole
 
 FORMAT_VERSION = 3
 # Ordinary prose and ordinary code: what a draft knows of the one says little about the other.
@@ -172,14 +171,10 @@ def keep_calibration(fingerprint: str, calibration: Calibration) -> None:
         "target_s": calibration.target_costs.to_dict(),
         "drafts": [{"s": draft.costs.to_dict(), "agreement": draft.agreement} for draft in calibration.drafts],
     }
-    partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(values, indent=1), encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps(values, indent=1))
     except OSError as error:
-        with suppress(OSError):  # what kept it from being written may keep it from being removed
-            partial.unlink(missing_ok=True)
         _logger.warning("the calibration cannot be kept in %s: %s", path, error)
 
 

@@ -344,6 +344,6 @@ def test_a_read_only_file_system_costs_only_time(cache: Path, monkeypatch: pytes
         raise OSError(30, "Read-only file system", str(path))  # which unlink says too, whether the file is there or not
 
     (cache / "calibrations").mkdir(parents=True)
-    for name in ("write_text", "unlink", "replace"):
+    for name in ("open", "unlink", "replace"):
         monkeypatch.setattr(Path, name, refuse)
     keep_calibration("here", calibration())
