@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pilotfish.runtime.errors import DeviceError
-from pilotfish.runtime.session import PROVIDERS, import_onnxruntime
+from pilotfish.runtime.providers import PROVIDERS
+from pilotfish.runtime.session import import_onnxruntime
 
 
 def find_devices() -> tuple[str, ...]:

@@ -64,10 +64,7 @@ class Bindings:
         return bound
 
     def bind(self, ids: Any, num_rows: int, outputs: Mapping[str, Any]) -> Binding:
-        """A new binding of the tokens `ids` and of values that `outputs` of the graph, by name, are written into.
-
-        Outputs that are not among them, and what only they need, are not computed.
-        """
+        """A new binding of the tokens `ids` and of values that `outputs` of the graph, by name, are written into."""
         names, io = self._model.tensors, self._session.io_binding()
         for (past, present), buffer in self._cache.buffers.items():
             io.bind_ortvalue_input(past, buffer)

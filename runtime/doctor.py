@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pilotfish.runtime.machine import EXTRAS, LIBRARIES, RUNTIMES, Facts, collect
-from pilotfish.runtime.session import PROVIDERS
+from pilotfish.runtime.providers import PROVIDERS
 
 PROBLEM_FOUND = 1
 LEAST_FREE_BYTES = 1 << 30  # of memory or disk: less holds no pair of models worth speculating with

@@ -15,7 +15,8 @@ from pilotfish.runtime.catalog import cache_dir
 from pilotfish.runtime.cuda_probe import CudaProbe, probe, probe_cuda
 from pilotfish.runtime.errors import DeviceError
 from pilotfish.runtime.memory import CGROUP, free_memory, system_text
-from pilotfish.runtime.session import PROVIDERS, import_onnxruntime
+from pilotfish.runtime.providers import PROVIDERS
+from pilotfish.runtime.session import import_onnxruntime
 
 # distributions that install the module `onnxruntime`
 RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn",

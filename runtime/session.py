@@ -10,10 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pilotfish.runtime.cuda_probe import probe
+from pilotfish.runtime.cuda_probe import CudaProbe, probe
 from pilotfish.runtime.errors import BundleError, Cancelled, DeviceError, OptionError
-from pilotfish.runtime.providers import PROVIDERS as PROVIDERS
-from pilotfish.runtime.providers import provider_options
+from pilotfish.runtime.providers import PROVIDERS, provider_options
 
 WATCH_INTERVAL_S = 0.02
 
@@ -79,7 +78,7 @@ def open_session(
             raise Cancelled(f"loading {graph_path} was cancelled") from error
         raise _refusal(graph_path, device, error, cuda_graphs) from error
     if provider not in session.get_providers():
-        raise _missing(device)
+        raise _missing(device, probe(provider))
     return session
 
 
@@ -96,14 +95,14 @@ def _refusal(graph_path: Path, device: str, error: Exception, cuda_graphs: bool)
         return DeviceError(
             f"{graph_path} cannot be recorded as a CUDA graph: {_first_line(error)}; load it without CUDA graphs"
         )
-    if device != "cpu" and not probe(PROVIDERS[device]).is_open:
-        return _missing(device)
+    found = None if device == "cpu" else probe(PROVIDERS[device])
+    if found is not None and not found.is_open:
+        return _missing(device, found)
     return BundleError(f"ONNX Runtime cannot open {graph_path}: {_first_line(error)}")
 
 
-def _missing(device: str) -> DeviceError:
-    """Why there is no session on `device`, and what to do."""
-    found = probe(PROVIDERS[device])
+def _missing(device: str, found: CudaProbe) -> DeviceError:
+    """Why there is no session on `device`, by what its probe found, and what to do."""
     cause = found.cause or "although it opens elsewhere, it does not with this graph"
     detail = f" ({found.detail})" if found.detail else ""
     remedy = found.remedy or "run `pilotfish doctor`"
