@@ -14,7 +14,7 @@ from pilotfish.export.parity import parity_device, sample_ids, summary
 from pilotfish.runtime.bundle import Bundle, ModelEntry
 from pilotfish.runtime.calibration import FIRST_SCORED, measured_agreement
 from pilotfish.runtime.decoder import MAX_WIDTH, Decoder
-from pilotfish.runtime.drafters.levels import levels_of
+from pilotfish.runtime.drafters.levels import Drafts
 from pilotfish.runtime.drafters.model import DraftView
 from pilotfish.runtime.errors import OptionError
 from pilotfish.runtime.filters import softmax
@@ -72,7 +72,7 @@ def measure_agreement(bundle: Bundle, level: int = 0) -> Agreement:
             return resources.enter_context(opened)
 
         target, *drafts = (decoder(model) for model in manifest.models.values())
-        measured = levels_of(bundle, Tokenizer(bundle), target, drafts)[level]
+        measured = Drafts(bundle, Tokenizer(bundle), drafts).levels(target)[level]
         token_ids = sample_ids(measured.tokenizer, verifier)[:MAX_WIDTH]
         accepted = measured_agreement(measured.verifier, measured.drafter, token_ids)
         head_ids, most_lost = measured.decoder.head_ids, None

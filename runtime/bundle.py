@@ -1,7 +1,6 @@
 """The bundle contract: a folder with `pilotfish.json`, one folder of graph and weights for each model, a tokenizer.
 
-A draft has the target's token ids, or a tokenizer of its own in its folder. The latter is format 2, which releases that
-know format 1 only must not take for it; all other bundles are still written in format 1.
+Drafts have the target's token ids, or one tokenizer of their own in the folder of the first.
 
 Export writes what `manifest_to_json` gives; the runtime reads it with `load_bundle` and takes every tensor name and
 shape from it.
@@ -22,6 +21,7 @@ T = TypeVar("T")
 
 FORMAT_VERSION = 2  # 1, with one draft at most and no tokenizer of its own, is read too
 MANIFEST = "pilotfish.json"
+OWN_TOKENS_ROOM = 1.25  # a draft with a tokenizer of its own may cut a text into more tokens
 FLOAT_BYTES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})  # of a number, by its type
 
 
@@ -173,6 +173,11 @@ class Manifest:
         """The tokenizer whose ids a model of the bundle reads."""
         is_draft = any(model is draft for draft in self.drafts)
         return self.draft_tokenizer if self.draft_tokenizer and is_draft else self.tokenizer
+
+    def context_of(self, model: ModelEntry, context_length: int) -> int:
+        """The context that a model of the bundle is loaded with, where the target's holds so many tokens."""
+        has_own_ids = self.tokenizer_of(model) is not self.tokenizer
+        return min(int(context_length * (OWN_TOKENS_ROOM if has_own_ids else 1)), model.max_positions)
 
     @property
     def models(self) -> dict[str, ModelEntry]:

@@ -15,7 +15,7 @@ from pilotfish.runtime.context import Context
 from pilotfish.runtime.controller import Controller, Fixed, Policy
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.cascade import CascadeDrafter
-from pilotfish.runtime.drafters.levels import levels_of, nested_drafter
+from pilotfish.runtime.drafters.levels import Drafts
 from pilotfish.runtime.drafters.lookup import LookupDrafter
 from pilotfish.runtime.drafters.proposal import Drafter, ReadingDrafter
 from pilotfish.runtime.drafters.suffix import SuffixDrafter
@@ -33,7 +33,6 @@ from pilotfish.runtime.tokenizer import Message, Tokenizer
 from pilotfish.runtime.warm_up import warm_up
 
 DEFAULT_CONTEXT_LENGTH = 4096
-OWN_TOKENS_ROOM = 1.25  # the context of a draft with a tokenizer of its own, which may cut a text into more tokens
 
 
 class Engine:
@@ -78,10 +77,10 @@ class Engine:
         spins = not manifest.drafts
         self._context = Context(decoder(manifest.target, device, self.context_length, num_threads, spins))
         try:
-            room = OWN_TOKENS_ROOM if manifest.draft_tokenizer else 1
             for draft in manifest.drafts:
-                context = min(int(self.context_length * room), draft.max_positions)
+                context = manifest.context_of(draft, self.context_length)
                 self._context.drafts.append(decoder(draft, draft_device, context, num_draft_threads, True))
+            self._drafts = Drafts(bundle, self.tokenizer, self._context.drafts)
             cancelled = cancelled or threading.Event()
             with watching(cancelled, self._context.cancel):
                 for each in self._context.decoders.values():
@@ -112,14 +111,13 @@ class Engine:
         """Takes what was measured here before, or measures it now; drafters and the controller begin anew."""
         context = self._context
         if kept is None:
-            levels = levels_of(self.bundle, self.tokenizer, context.target, context.drafts)
-            kept = calibrate(context.target, levels, SAMPLE, exact=self._setup.exact)
+            kept = calibrate(context.target, self._drafts.levels(context.target), SAMPLE, exact=self._setup.exact)
             keep_calibration(self._setup.of_costs, kept)
         context.target.min_width = kept.exact_width if self._setup.exact else 1
         context.near_tie_margin = kept.near_tie_margin
         context.max_width = kept.max_width
         self.calibration = kept
-        model = nested_drafter(self.bundle, self.tokenizer, context.drafts, kept.drafts)
+        model = self._drafts.nested(kept.drafts)
         self._controller = Controller(
             kept.target_costs, kept.drafts[0].costs if kept.drafts else None, self._suffix, model,
             kept.drafts[0].agreement if kept.drafts else None,

@@ -36,7 +36,7 @@ def memory_of(manifest: Manifest, devices: Mapping[str, str], context_length: in
         role: ModelMemory(
             devices[role],
             manifest.weight_bytes(role),
-            model.cache_bytes_per_token * (min(context_length, model.max_positions) + MAX_WIDTH),
+            model.cache_bytes_per_token * (manifest.context_of(model, context_length) + MAX_WIDTH),
         )
         for role, model in manifest.models.items()
     }

@@ -15,6 +15,7 @@ from pilotfish.runtime.decoder import MAX_WIDTH
 from pilotfish.runtime.fit import GPU_WORKSPACE_BYTES, largest_context, memory_of, require_memory
 from pilotfish.runtime.nvml import free_gpu_bytes
 from support.fake_nvml import nvml
+from support.tiny_models import renumbered_bundle
 
 ON_GPU = {"target": "cuda", "draft": "cuda"}
 
@@ -34,6 +35,14 @@ def test_memory_is_that_of_the_loaded_buffers(bundle_path: Path, manifest: Manif
             buffers = engine._context.decoders[role].cache.buffers.values()
             assert memory.cache_bytes == sum(buffer.numpy().nbytes for buffer in buffers)
             assert memory.weight_bytes == manifest.models[role].weight_bytes > 0
+
+
+def test_a_draft_with_a_tokenizer_of_its_own_has_room_for_more_tokens(tmp_path: Path):
+    with pilotfish.load(renumbered_bundle(tmp_path), context_length=100) as engine:
+        for role, memory in engine.memory.items():
+            buffers = engine._context.decoders[role].cache.buffers.values()
+            assert memory.cache_bytes == sum(buffer.numpy().nbytes for buffer in buffers)
+        assert engine.memory["draft"].cache_bytes > engine.memory["target"].cache_bytes
 
 
 @pytest.mark.parametrize("length", [2, 57, 199])

@@ -13,7 +13,7 @@ from pilotfish.runtime import GenerationOptions, SamplingParams
 from pilotfish.runtime.bundle import MANIFEST, load_bundle
 from pilotfish.runtime.calibration import DraftCalibration, keep_calibration, kept_calibration
 from pilotfish.runtime.costs import WidthCosts
-from pilotfish.runtime.drafters.levels import MOST_DRAFTED, best_length, nested_drafter
+from pilotfish.runtime.drafters.levels import MOST_DRAFTED, best_length
 from pilotfish.runtime.drafters.model import ModelDrafter
 from pilotfish.runtime.engine import Engine
 from support.tiny_models import tiny_bundle
@@ -31,7 +31,7 @@ def all_levels(engine: Engine) -> None:
     """Has each draft write for the one before it, whatever this machine says of its costs."""
     context, manifest = engine._context, engine.bundle.manifest
     measured = [DraftCalibration(WidthCosts({1: 1000.0**-level}), 0.9) for level in range(len(manifest.drafts))]
-    model = nested_drafter(engine.bundle, engine.tokenizer, context.drafts, measured)
+    model = engine._drafts.nested(measured)
     assert model is not None
     context.drafters["model"] = model
 
