@@ -17,6 +17,9 @@ import numpy as np
 
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import GenerationOptions, SamplingParams, Stats
+from pilotfish.runtime.text_table import markdown_table
+
+HEADINGS = ("rule", "acceptance rate", "tokens per round", "tokens/s ÷ target alone (median)", "host share")
 
 RULES = ("token", "block", "seed")
 NUM_PROMPTS = 8
@@ -58,13 +61,13 @@ def main() -> None:
         f"k = {arguments.num_draft_tokens}, temperature {arguments.temperature}, top-p {arguments.top_p}"
     )
     print(f"rule seed: the same text with and without speculation in {num_equal} of {len(stats['seed'])} runs")
-    print("| rule | acceptance rate | tokens per round | tokens/s ÷ target alone (median) | host share |")
-    print("|---|---|---|---|---|")
+    rows = []
     for rule, runs in stats.items():
         accepted = sum(s.num_accepted for s in runs) / max(sum(s.num_drafted for s in runs), 1)
         per_round = sum(s.num_tokens for s in runs) / sum(s.num_rounds for s in runs)
         host = sum(s.host_s for s in runs) / sum(s.decode_s for s in runs)
-        print(f"| {rule} | {accepted:.3f} | {per_round:.2f} | {np.median(ratios[rule]):.2f} | {host:.1%} |")
+        rows.append((rule, f"{accepted:.3f}", f"{per_round:.2f}", f"{np.median(ratios[rule]):.2f}", f"{host:.1%}"))
+    print(markdown_table(HEADINGS, rows))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from pilotfish import runtime as pilotfish
 from pilotfish.runtime import Engine, GenerationOptions, SamplingParams, Stats
 from pilotfish.runtime.bench.prompts import Prompt
 from pilotfish.runtime.bundle import MANIFEST, load_bundle, manifest_to_json
+from pilotfish.runtime.text_table import markdown_table
 
 Arm = tuple[str, int]  # draft and number of drafted tokens
 ALONE, AUTO = ("off", 1), ("auto", 4)
@@ -117,13 +118,13 @@ def compare(engine: Engine, arguments: argparse.Namespace, kinds: list[str], pro
     print(f"\n{arguments.bundle.name}, {len(prompts)} prompts, {arguments.max_tokens} tokens, {what}")
     print(f"outputs equal to the target's alone: {num_equal} of {num_compared}")
     print(f"auto: acceptance rate {np.mean(rates):.2f}, host {np.median(overheads) * 1e3:.2f} ms a round (median)")
-    print(f"| prompts | {' | '.join(name_of(arm) for arm in arms)} | oracle |")
-    print("|---" * (len(arms) + 2) + "|")
+    rows = []
     for label, chosen in [*((kind, [kind]) for kind in kinds), ("**all**", kinds)]:
         by_arm = {arm: np.concatenate([seconds[kind, arm] for kind in chosen]) for arm in arms}
         alone = by_arm[ALONE].sum()
         cells = [alone / by_arm[arm].sum() for arm in arms] + [alone / np.min(list(by_arm.values()), axis=0).sum()]
-        print(f"| {label} | {' | '.join(f'{cell:.2f}' for cell in cells)} |")
+        rows.append((label, *(f"{cell:.2f}" for cell in cells)))
+    print(markdown_table(("prompts", *map(name_of, arms), "oracle"), rows))
     for kind, reason in reasons.items():
         print(f"{kind}, last prompt: {reason}")
 

@@ -17,6 +17,9 @@ from pilotfish.runtime.costs import WidthCosts
 from pilotfish.runtime.drafters.suffix import SuffixDrafter
 from pilotfish.runtime.rounds import Round
 from pilotfish.runtime.sampling import Sampler, SamplingParams
+from pilotfish.runtime.text_table import markdown_table
+
+HEADINGS = ("tokens", "reading, µs a token", "match, µs", "propose 8 and their rows, µs", "controller, µs a round")
 
 VOCAB_SIZE = 152_000
 NUM_ROUNDS = 400
@@ -50,8 +53,7 @@ def median_us(call: Callable[[], object], prepare: Callable[[], object]) -> floa
 def main() -> None:
     """Measures and prints."""
     sampler, rng = Sampler(SamplingParams()), np.random.default_rng(0)
-    print("| tokens | reading, µs a token | match, µs | propose 8 and their rows, µs | controller, µs a round |")
-    print("|---|---|---|---|---|")
+    rows = []
     for num_tokens in (1000, 2000, 4000, 8000, 16000):
         committed = text(num_tokens)
         suffix = SuffixDrafter(VOCAB_SIZE)
@@ -80,7 +82,8 @@ def main() -> None:
             controller.observe(plan, played, 0.11, 0.03 * k, 0.001)
 
         choosing = median_us(choose, lambda: None)
-        print(f"| {num_tokens} | {reading:.1f} | {matching:.1f} | {proposing:.1f} | {choosing:.1f} |")
+        rows.append((str(num_tokens), *(f"{each:.1f}" for each in (reading, matching, proposing, choosing))))
+    print(markdown_table(HEADINGS, rows))
 
 
 if __name__ == "__main__":

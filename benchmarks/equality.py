@@ -17,6 +17,9 @@ import numpy as np
 
 from pilotfish import runtime as pilotfish
 from pilotfish.runtime import GenerationOptions
+from pilotfish.runtime.text_table import markdown_table
+
+HEADINGS = ("draft", "k", "equal", "speed-up (median)", "acceptance rate", "tokens per round", "host share")
 
 
 def main() -> None:
@@ -44,16 +47,18 @@ def main() -> None:
                 stats[draft, number].append(stat)
     print(f"{arguments.bundle.name}, {len(prompts)} prompts, {arguments.max_tokens} tokens, greedy")
     print(f"target alone: {np.median([s.tokens_per_s for s in plain]):.1f} tokens/s (median)")
-    print("| draft | k | equal | speed-up (median) | acceptance rate | tokens per round | host share |")
-    print("|---|---|---|---|---|---|---|")
+    rows = []
     for (draft, number), found in equal.items():
         runs = stats[draft, number]
         speed_up = np.median([s.tokens_per_s / p.tokens_per_s for s, p in zip(runs, plain, strict=True)])
         accepted = sum(s.num_accepted for s in runs) / max(sum(s.num_drafted for s in runs), 1)
         per_round = sum(s.num_tokens for s in runs) / sum(s.num_rounds for s in runs)
         host = sum(s.host_s for s in runs) / sum(s.decode_s for s in runs)
-        print(f"| {draft} | {number} | {found} of {len(runs)} | {speed_up:.2f} | {accepted:.2f} | {per_round:.2f} "
-              f"| {host:.1%} |")  # fmt: skip
+        rows.append((
+            draft, str(number), f"{found} of {len(runs)}", f"{speed_up:.2f}", f"{accepted:.2f}", f"{per_round:.2f}",
+            f"{host:.1%}",
+        ))  # fmt: skip
+    print(markdown_table(HEADINGS, rows))
 
 
 if __name__ == "__main__":
