@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from PySide6.QtCore import QCoreApplication, QEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QAbstractButton, QApplication
 
-from pilotfish.desktop_app.conversation import Conversation, Message
+from pilotfish.desktop_app.conversation import Conversation, Message, ReplyStats
 from pilotfish.desktop_app.widgets.code_card import CodeCard
 from pilotfish.desktop_app.widgets.look import Look
 from pilotfish.desktop_app.widgets.message_body import MessageBody
+from pilotfish.desktop_app.widgets.message_row import MessageRow
 from pilotfish.desktop_app.widgets.selection import Selection
 from pilotfish.desktop_app.widgets.text_view import TextView
 from pilotfish.desktop_app.widgets.tinting import blocks_of
 from pilotfish.desktop_app.widgets.transcript import Transcript
+
+REPLY = "First *paragraph* here.\n\n1. one\n2. two\n\n```python\nx = 1\n\ny = 2\n```\n\nLast [link](https://example.org/a%20b?q=1)."
+STATS = ReplyStats("Tiny 1B", 212, 34.25, 0.412, 0.714, 1.82, "on: model in 40 rounds", "end", 2)
 
 
 def chat_of(*texts: str, chat_id: str = "chat", **last) -> Conversation:
@@ -56,6 +61,21 @@ def draw_all(transcript: Transcript, most: int = 500) -> int:
         transcript.draw_frame()
         QApplication.processEvents()
     raise AssertionError(f"still busy after {most} frames")
+
+
+def rows_of(transcript: Transcript, *texts: str, **last) -> list[MessageRow]:
+    """The rows of a chat as `chat_of` makes it, drawn."""
+    transcript.show_conversation(chat_of(*texts, **last))
+    draw_all(transcript)
+    return transcript.list.rows
+
+
+def visible_buttons(row: MessageRow) -> set[str]:
+    return {each.text() for each in row.action_bar.findChildren(QAbstractButton) if each.isVisible()}
+
+
+def clipboard() -> str:
+    return QGuiApplication.clipboard().text()
 
 
 def body_of(look: Look | None = None, **options) -> MessageBody:

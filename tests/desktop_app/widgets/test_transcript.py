@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton
 
-from pilotfish.desktop_app.conversation import Attachment, Message, ReplyStats
+from pilotfish.desktop_app.conversation import Attachment, Message
 from pilotfish.desktop_app.themes import DARK
-from pilotfish.desktop_app.widgets.message_row import MessageRow
 from pilotfish.desktop_app.widgets.transcript import Transcript
-from support.shown import chat_of, draw_all, open_transcript, with_text
-
-REPLY = "First *paragraph* here.\n\n1. one\n2. two\n\n```python\nx = 1\n\ny = 2\n```\n\nLast [link](https://example.org/a%20b?q=1)."
-STATS = ReplyStats("Tiny 1B", 212, 34.25, 0.412, 0.714, 1.82, "on: model in 40 rounds", "end", 2)
-
-
-@pytest.fixture
-def transcript(qapp) -> Iterator[Transcript]:
-    yield from open_transcript()
-
-
-def shown(transcript: Transcript, *texts: str, **last) -> list[MessageRow]:
-    transcript.show_conversation(chat_of(*texts, **last))
-    draw_all(transcript)
-    return transcript.list.rows
-
-
-def clipboard() -> str:
-    return QGuiApplication.clipboard().text()
-
-
-def visible_buttons(row: MessageRow) -> set[str]:
-    return {each.text() for each in row.action_bar.findChildren(QAbstractButton) if each.isVisible()}
+from support.shown import REPLY, STATS, chat_of, draw_all, rows_of, visible_buttons, with_text
 
 
 def test_one_row_for_each_message_and_what_can_be_done(transcript: Transcript):
-    question, reply = shown(transcript, "A question", REPLY)
+    question, reply = rows_of(transcript, "A question", REPLY)
     assert visible_buttons(question) == {"Copy", "Edit"}
     assert visible_buttons(reply) == {"Copy", "Regenerate"}
 
@@ -61,7 +35,7 @@ def test_one_row_for_each_message_and_what_can_be_done(transcript: Transcript):
     ],
 )
 def test_states_of_a_reply(transcript: Transcript, fields: dict, buttons: set[str], notice: str):
-    row = shown(transcript, "A question", "A reply", **fields)[-1]
+    row = rows_of(transcript, "A question", "A reply", **fields)[-1]
     assert visible_buttons(row) == buttons
     assert row.notice.isVisible() == bool(notice)
     assert notice in row.notice.text()
@@ -78,32 +52,32 @@ def test_while_a_reply_is_written_nothing_is_offered_that_would_get_in_its_way(t
 
 
 def test_the_footer_says_what_a_reply_cost(transcript: Transcript):
-    row = shown(transcript, "A question", REPLY, stats=STATS)[-1]
+    row = rows_of(transcript, "A question", REPLY, stats=STATS)[-1]
     assert row.footer.text() == (
         "Tiny 1B · 212 tokens · 34.2 tok/s · first token after 0.41 s · 71 % accepted · "
         "1.8× as fast as without speculation · complete · 2 old messages were left out"
     )
     off = replace(STATS, acceptance_rate=None, speed_up=None, speculation="off: there is no draft model", num_dropped=1)
-    row = shown(transcript, "Another question", REPLY, chat_id="other", stats=off)[-1]
+    row = rows_of(transcript, "Another question", REPLY, chat_id="other", stats=off)[-1]
     assert (
         "speculation off because there is no draft model · complete · 1 old message was left out" in row.footer.text()
     )
 
 
 def test_attachments_are_chips(transcript: Transcript):
-    row = shown(transcript, "Look", attachments=(Attachment("a.py", "x"), Attachment("notes.txt", "abc" * 500)))[0]
+    row = rows_of(transcript, "Look", attachments=(Attachment("a.py", "x"), Attachment("notes.txt", "abc" * 500)))[0]
     assert [chip.text() for chip in row.chips] == ["a.py · 1 character", "notes.txt · 1,500 characters"]
     assert all(chip.isVisible() and chip.geometry().bottom() < row.body.parentWidget().y() for chip in row.chips)
 
 
 def test_a_message_of_the_user_is_shown_as_it_was_written(transcript: Transcript):
     text = "a *b*\n  c\n\n# d\n<b>"
-    row = shown(transcript, text)[0]
+    row = rows_of(transcript, text)[0]
     assert [view.toPlainText() for view in row.body.views] == [text]
 
 
 def test_buttons_ask_and_do_nothing_themselves(transcript: Transcript, qtbot):
-    row = shown(transcript, "A question", "cut", state="interrupted")[-1]
+    row = rows_of(transcript, "A question", "cut", state="interrupted")[-1]
     for button, signal in (
         (row.action_bar.regenerate, transcript.regenerate_requested),
         (row.action_bar.continue_, transcript.continue_requested),
@@ -135,7 +109,7 @@ def test_arrows_go_through_the_versions(transcript: Transcript, qtbot):
 
 
 def test_editing_by_keyboard(transcript: Transcript, qtbot):
-    row = shown(transcript, "old words", "reply")[0]
+    row = rows_of(transcript, "old words", "reply")[0]
     row.action_bar.edit.click()
     QTest.keyClick(row.editor.field, Qt.Key.Key_Escape)
     assert row.editor is None
@@ -152,7 +126,7 @@ def test_editing_by_keyboard(transcript: Transcript, qtbot):
 
 
 def test_an_edit_without_words_is_not_sent_and_one_survives_a_change_of_looks(transcript: Transcript, qtbot):
-    row = shown(transcript, "old words")[0]
+    row = rows_of(transcript, "old words")[0]
     row.action_bar.edit.click()
     row.editor.field.setPlainText(" ")
     with qtbot.assertNotEmitted(transcript.edit_requested):

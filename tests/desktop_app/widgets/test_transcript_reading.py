@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QGuiApplication, QTextCursor
+from PySide6.QtGui import QTextCursor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
-from pilotfish.desktop_app.conversation import Message, ReplyStats
+from pilotfish.desktop_app.conversation import Message
 from pilotfish.desktop_app.themes import DARK, LIGHT
 from pilotfish.desktop_app.widgets.code_card import CodeCard
-from pilotfish.desktop_app.widgets.message_row import MessageRow
 from pilotfish.desktop_app.widgets.theme import apply_theme
 from pilotfish.desktop_app.widgets.transcript import Transcript
 from support.nasty_markdown import NASTY
-from support.shown import chat_of, draw_all, open_transcript, with_text
-
-REPLY = "First *paragraph* here.\n\n1. one\n2. two\n\n```python\nx = 1\n\ny = 2\n```\n\nLast [link](https://example.org/a%20b?q=1)."
-STATS = ReplyStats("Tiny 1B", 212, 34.25, 0.412, 0.714, 1.82, "on: model in 40 rounds", "end", 2)
-
-
-@pytest.fixture
-def transcript(qapp) -> Iterator[Transcript]:
-    yield from open_transcript()
-
-
-def shown(transcript: Transcript, *texts: str, **last) -> list[MessageRow]:
-    transcript.show_conversation(chat_of(*texts, **last))
-    draw_all(transcript)
-    return transcript.list.rows
-
-
-def clipboard() -> str:
-    return QGuiApplication.clipboard().text()
-
-
-def visible_buttons(row: MessageRow) -> set[str]:
-    return {each.text() for each in row.action_bar.findChildren(QAbstractButton) if each.isVisible()}
+from support.shown import REPLY, STATS, chat_of, clipboard, draw_all, rows_of, with_text
 
 
 def test_copies(transcript: Transcript):
-    row = shown(transcript, "A question", REPLY)[-1]
+    row = rows_of(transcript, "A question", REPLY)[-1]
     row.action_bar.copy.click()
     assert clipboard() == REPLY
     row.findChildren(CodeCard)[0].copy.click()
@@ -56,7 +31,7 @@ def test_copies(transcript: Transcript):
 
 
 def test_a_table_is_copied_in_rows_and_long_code_without_new_lines(transcript: Transcript):
-    row = shown(transcript, "q", "| a | b |\n|---|---|\n| c | d |\n\n" + NASTY["long code line"])[-1]
+    row = rows_of(transcript, "q", "| a | b |\n|---|---|\n| c | d |\n\n" + NASTY["long code line"])[-1]
     views = row.body.views
     views[0].selectAll()
     assert views[0].selected_text() == "a\tb\nc\td"
@@ -65,7 +40,7 @@ def test_a_table_is_copied_in_rows_and_long_code_without_new_lines(transcript: T
 
 
 def test_a_selection_with_the_pointer_goes_over_blocks(transcript: Transcript):
-    row = shown(transcript, "A question", REPLY)[-1]
+    row = rows_of(transcript, "A question", REPLY)[-1]
     first, *_, last = row.body.views
     start = first.viewport().mapToGlobal(first.cursorRect(_cursor(first, 6)).center())
     stop = last.viewport().mapToGlobal(last.cursorRect(_cursor(last, 4)).center())
@@ -88,7 +63,7 @@ def _cursor(view, position: int) -> QTextCursor:
 
 
 def test_a_part_is_selected_and_copied_by_keyboard(transcript: Transcript):
-    row = shown(transcript, "A question", REPLY)[-1]
+    row = rows_of(transcript, "A question", REPLY)[-1]
     row.setFocus(Qt.FocusReason.TabFocusReason)
     QTest.keyClick(row, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     assert clipboard() == REPLY
@@ -101,7 +76,7 @@ def test_a_part_is_selected_and_copied_by_keyboard(transcript: Transcript):
 
 
 def test_page_keys_scroll_when_a_text_has_the_focus(transcript: Transcript):
-    view = shown(transcript, *["line\n\n" * 30] * 3)[-1].body.views[-1]
+    view = rows_of(transcript, *["line\n\n" * 30] * 3)[-1].body.views[-1]
     QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton)
     before = transcript.list.verticalScrollBar().value()
     QTest.keyClick(view, Qt.Key.Key_Up)
@@ -112,7 +87,7 @@ def test_page_keys_scroll_when_a_text_has_the_focus(transcript: Transcript):
 
 def test_links_are_opened_by_a_click_only_and_with_their_true_address(transcript: Transcript, qtbot):
     text = "[a](https://example.org/a%20b?q=1) [b](file:///etc/passwd) [c](javascript:alert(1))"
-    view = shown(transcript, "q", text)[-1].body.views[0]
+    view = rows_of(transcript, "q", text)[-1].body.views[0]
     seen: list[str] = []
     transcript.link_opened.connect(seen.append)
     for position in (0, 2, 4):
@@ -130,7 +105,7 @@ def test_links_are_opened_by_a_click_only_and_with_their_true_address(transcript
 
 
 def test_everything_is_reached_by_tab_in_the_order_in_which_it_is_seen(transcript: Transcript):
-    shown(transcript, "one", "two", "three", "four [link](https://x.org)")
+    rows_of(transcript, "one", "two", "three", "four [link](https://x.org)")
     transcript.activateWindow()
     transcript.list.rows[0].setFocus(Qt.FocusReason.TabFocusReason)
     visited: list[QWidget] = []
@@ -147,7 +122,7 @@ def test_everything_is_reached_by_tab_in_the_order_in_which_it_is_seen(transcrip
 
 
 def test_what_takes_the_focus_has_a_name_and_buttons_say_what_they_do(transcript: Transcript):
-    row = shown(transcript, "A question", REPLY, state="interrupted", stats=STATS)[0]
+    row = rows_of(transcript, "A question", REPLY, state="interrupted", stats=STATS)[0]
     row.edit()
     focusable = [
         widget for widget in transcript.findChildren(QWidget)
@@ -219,7 +194,7 @@ def test_a_selection_stays_while_the_reply_goes_on(transcript: Transcript):
 
 
 def test_other_colours_and_sizes_show_the_same_place(transcript: Transcript):
-    shown(transcript, *["line\n\n" * 20] * 10)
+    rows_of(transcript, *["line\n\n" * 20] * 10)
     bar = transcript.list.verticalScrollBar()
     bar.setValue(bar.maximum() // 2)
     draw_all(transcript)
@@ -249,7 +224,7 @@ def _seen(transcript: Transcript) -> str:
 
 
 def test_the_zoom_does_not_depend_on_the_size_of_the_application(transcript: Transcript):
-    row = shown(transcript, "q", "words")[-1]
+    row = rows_of(transcript, "q", "words")[-1]
     before = row.body.views[0].document().defaultFont().pointSizeF()
     apply_theme(QApplication.instance(), "light", 1.5)
     transcript.set_colours(replace(LIGHT, muted="#000000"))
@@ -261,7 +236,7 @@ def test_the_zoom_does_not_depend_on_the_size_of_the_application(transcript: Tra
 
 
 def test_wide_code_scrolls_sideways_and_a_narrow_window_loses_nothing(transcript: Transcript):
-    row = shown(transcript, "q", "```\n" + "x" * 500 + "\n```\n\n" + "word " * 100)[-1]
+    row = rows_of(transcript, "q", "```\n" + "x" * 500 + "\n```\n\n" + "word " * 100)[-1]
     code, prose = row.body.views
     assert code.horizontalScrollBar().maximum() > 0
     transcript.resize(320, 600)
@@ -275,7 +250,7 @@ def test_what_has_changed_in_a_chat_that_is_left_is_forgotten(transcript: Transc
     chat = chat_of("q", "", state="streaming")
     transcript.show_conversation(chat)
     transcript.update_message(with_text(chat, "more"), "m1")
-    rows = shown(transcript, "only one", chat_id="other")
+    rows = rows_of(transcript, "only one", chat_id="other")
     assert [row.message.text for row in rows] == ["only one"]
 
 
@@ -283,4 +258,4 @@ def test_an_empty_chat_and_a_lone_surrogate(transcript: Transcript):
     transcript.show_conversation(chat_of())
     draw_all(transcript)
     assert transcript.list.rows == []
-    assert len(shown(transcript, "half \ud83d", "and \udc1f", chat_id="other")) == 2
+    assert len(rows_of(transcript, "half \ud83d", "and \udc1f", chat_id="other")) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from statistics import median
 
 import pytest
@@ -21,11 +20,6 @@ from support.nasty_markdown import LONG, long_document
 from support.shown import chat_of, draw_all, open_transcript, with_text
 
 CHARACTERS_A_FRAME = 2000 * 4 // 30  # of 2,000 tokens in a second
-
-
-@pytest.fixture
-def transcript(qapp) -> Iterator[Transcript]:
-    yield from open_transcript()
 
 
 @pytest.fixture
