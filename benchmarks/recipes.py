@@ -45,7 +45,7 @@ from pilotfish.runtime.tokenizer import Tokenizer
 Floats = NDArray[np.float32]
 Seconds = dict[str, list[float]]
 
-DEFAULT = ("source", "int8", "int8-b128", "int4-mixed", "int4", "int4-b128", *map(str, CANDIDATES))
+DEFAULT = ("source", "int4-b128", *map(str, CANDIDATES))
 COPIES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0")
 THEIRS = "llama.cpp"
 

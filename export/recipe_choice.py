@@ -19,7 +19,7 @@ from pilotfish.runtime.errors import ParityError
 from pilotfish.runtime.text_table import text_table
 
 AUTO = "auto"
-CANDIDATES = tuple(parse_recipe(text) for text in ("w8a8", "w8a16", "int8", "int4-mixed", "int4"))
+CANDIDATES = tuple(parse_recipe(text) for text in ("w8a8", "w8a16", "int8", "int8-b128", "int4-mixed", "int4"))
 WIDTHS = (1, 2, 4, 5, 8)
 CONTEXT_LENGTH = 256  # tokens before the timed passes do not matter for a choice between recipes
 

@@ -20,12 +20,13 @@ from pilotfish.runtime.costs import WidthCosts, measure
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.drafters.model import DraftView
 from pilotfish.runtime.drafters.proposal import ReadingDrafter, never
-from pilotfish.runtime.exactness import MOST_WIDTHS, exact_widths, near_tie_margin
+from pilotfish.runtime.exactness import WIDEST, exact_widths, near_tie_margin
+from pilotfish.runtime.generation import MAX_DRAFT_TOKENS
 from pilotfish.runtime.sampling import Sampler, SamplingParams
 from pilotfish.runtime.tokenizer import Tokenizer
 from pilotfish.runtime.whole_file import write_whole
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 # Ordinary prose and ordinary code: what a draft knows of the one says little about the other.
 SAMPLE = """The library opens at nine on weekdays. Bring a card and a letter with your address on it, and the desk \
 will sign you up while you wait.
@@ -68,24 +69,30 @@ class DraftCalibration:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """`exact_width` and `max_width`: forwards of as many rows, and of all between, give identical bits.
+    """`exact_widths`, ascending: forwards of as many rows give identical bits.
 
     `near_tie_margin` is a lead in logits below which rounding may decide; 0 in exact mode, where it cannot. The costs
     are those of the padded forwards that exact mode runs, or of the bare ones. `drafts` are in the order of the
     manifest's.
     """
 
-    exact_width: int
-    max_width: int
+    exact_widths: tuple[int, ...]
     near_tie_margin: float
     target_costs: WidthCosts
     drafts: tuple[DraftCalibration, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= self.exact_width <= self.max_width <= max(MOST_WIDTHS):
-            raise ValueError(f"forwards of {self.exact_width} to {self.max_width} rows were never compared")
+        if not self.exact_widths or list(self.exact_widths) != sorted(
+            set(self.exact_widths) & set(range(2, WIDEST[0] + 1))
+        ):
+            raise ValueError(f"forwards of {self.exact_widths} rows were never compared")
         if not 0 <= self.near_tie_margin < float("inf"):
             raise ValueError(f"the near-tie margin {self.near_tie_margin} is no lead in logits")
+
+    @property
+    def max_width(self) -> int:
+        """The most rows of a verification."""
+        return min(self.exact_widths[-1], MAX_DRAFT_TOKENS + 1)
 
 
 def calibrate(
@@ -96,11 +103,11 @@ def calibrate(
     Of `levels` the first drafts for the target, each further one for the one before it; `sample` is ordinary text, for
     their agreement.
 
-    In exact mode it leaves the target padding its forwards to the exact width.
+    In exact mode it leaves the target padding its forwards to the exact widths.
     """
-    exact_width, max_width = exact_widths(target)
+    widths = exact_widths(target)
     margin = 0.0 if exact else near_tie_margin(target)
-    target.min_width = exact_width if exact else 1
+    target.exact_widths = widths if exact else ()
     drafts = tuple(
         DraftCalibration(
             measure(level.decoder),
@@ -108,7 +115,7 @@ def calibrate(
         )
         for level in levels
     )
-    return Calibration(exact_width, max_width, margin, measure(target), drafts)
+    return Calibration(widths, margin, measure(target), drafts)
 
 
 def measured_agreement(target: Decoder | DraftView, drafter: ReadingDrafter, sample: Sequence[int]) -> float:
@@ -143,8 +150,7 @@ def kept_calibration(fingerprint: str) -> Calibration | None:
         if kept["format"] != FORMAT_VERSION or kept["fingerprint"] != fingerprint:
             return None
         return Calibration(
-            exact_width=int(kept["exact_width"]),
-            max_width=int(kept["max_width"]),
+            exact_widths=tuple(map(int, kept["exact_widths"])),
             near_tie_margin=float(kept["near_tie_margin"]),
             target_costs=WidthCosts.from_dict(kept["target_s"]),
             drafts=tuple(
@@ -165,8 +171,7 @@ def keep_calibration(fingerprint: str, calibration: Calibration) -> None:
     values = {
         "format": FORMAT_VERSION,
         "fingerprint": fingerprint,
-        "exact_width": calibration.exact_width,
-        "max_width": calibration.max_width,
+        "exact_widths": calibration.exact_widths,
         "near_tie_margin": calibration.near_tie_margin,
         "target_s": calibration.target_costs.to_dict(),
         "drafts": [{"s": draft.costs.to_dict(), "agreement": draft.agreement} for draft in calibration.drafts],

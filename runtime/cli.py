@@ -133,7 +133,7 @@ def calibrate(bundle: BundlePath, loading: LoadFlags) -> None:
     for role, memory in memory_by_role.items():
         weights, caches = decimal(memory.weight_bytes), decimal(memory.cache_bytes)
         print(f"the {role} takes {weights} of weights and {caches} of caches on {memory.device}")  # noqa: T201
-    print(f"rows of {measured.exact_width} to {measured.max_width} tokens are bit-identical")  # noqa: T201
+    print(f"passes of {', '.join(map(str, measured.exact_widths))} tokens give bit-identical rows")  # noqa: T201
 
 
 def _reply(console: Console, engine: Engine, messages: list[dict[str, str]], options: GenerationOptions) -> str:

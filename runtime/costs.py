@@ -65,14 +65,22 @@ class WidthCosts:
 
 
 def measure(decoder: Decoder, widths: Sequence[int] = WIDTHS, repeats: int = REPEATS) -> WidthCosts:
-    """Times forwards of each width that there is room for, by turns; medians. The cache is as before."""
+    """Times forwards of each width that there is room for, by turns; medians. The cache is as before.
+
+    A forward that is padded costs the same for all widths from the narrowest to the widest that are padded to it.
+    """
     before, room = decoder.length, decoder.context_length - decoder.length
-    found: dict[int, list[float]] = {width: [] for width in widths if width <= room}
+    by_padded = {decoder.padded(width): width for width in widths if width <= room}
+    found: dict[int, list[float]] = {padded: [] for padded in by_padded}
     for repeat in range(repeats + 1):
-        for width, seconds in found.items():
+        for padded, width in by_padded.items():
             started = time.perf_counter()
             decoder.forward([0] * width, 1, num_largest=1)
             if repeat:  # the first turn binds and warms up
-                seconds.append(time.perf_counter() - started)
+                found[padded].append(time.perf_counter() - started)
             decoder.rollback(before)
-    return WidthCosts({width: statistics.median(seconds) for width, seconds in found.items()})
+    costs = {}
+    for padded, seconds in found.items():
+        narrowest = next(width for width in range(1, padded + 1) if decoder.padded(width) == padded)
+        costs |= dict.fromkeys((narrowest, padded), statistics.median(seconds))
+    return WidthCosts(costs)

@@ -20,7 +20,7 @@ from pilotfish.runtime.chain import MOST_PENDING, Chain
 from pilotfish.runtime.errors import Cancelled, DeviceError
 from pilotfish.runtime.filters import Logits
 from pilotfish.runtime.kv_cache import KvCache
-from pilotfish.runtime.plan import Plan, plan_for
+from pilotfish.runtime.plan import Plan, padded, plan_for
 from pilotfish.runtime.rows import Rows, read_head_ids
 from pilotfish.runtime.session import open_session
 
@@ -30,8 +30,9 @@ MAX_WIDTH = 256  # tokens of one forward; bounds the memory that ONNX Runtime's 
 class Decoder:
     """A session, what is bound to it, and its cache.
 
-    `min_width` is the least number of rows that a forward runs; shorter ones are padded with a dummy token behind the
-    real ones, which causal attention keeps out of their results and which the cache then forgets. See `exactness.py`.
+    A forward of no more rows than the last of `exact_widths`, ascending, is padded to one of them with dummy tokens
+    behind the real ones, which causal attention keeps out of their results and which the cache then forgets. See
+    `exactness.py`.
     `head_ids` are the token ids of the columns of its logits, ascending int64 (C,), if its head was trimmed; else it is
     None, and there is a column for each of `vocab_size` ids.
     """
@@ -55,7 +56,7 @@ class Decoder:
                 "load it with --device cuda, or export with fp16 instead of bf16"
             )
         self.device = device
-        self.min_width = 1
+        self.exact_widths: Sequence[int] = ()
         self.run_s = 0.0
         self.vocab_size = model.vocab_size
         self.head_ids = (
@@ -97,6 +98,10 @@ class Decoder:
     def _recorded_total(self) -> int:
         """The total length in recorded passes: no less than any true one, no more than the graph has positions for."""
         return self.context_length + self.plan.widths[-1]
+
+    def padded(self, number: int) -> int:
+        """How many tokens, or rows, a forward of `number` of them runs."""
+        return self.plan.padded(padded(number, self.exact_widths))
 
     def rollback(self, length: int) -> None:
         """Makes the cache hold exactly its first `length` tokens. Copies nothing."""
@@ -140,7 +145,7 @@ class Decoder:
     @property
     def hands_ids_on(self) -> bool:
         """Whether `continue_greedily` can be called."""
-        return self._hands_ids_on and self.plan.padded(1, self.min_width) == 1
+        return self._hands_ids_on and self.padded(1) == 1
 
     def continue_greedily(self, token_ids: Sequence[int], num_tokens: int) -> list[int]:
         """Appends tokens, and after them the most likely ones; returns the `num_tokens` ids, of which the last is not
@@ -176,9 +181,9 @@ class Decoder:
     def _run(self, token_ids: Sequence[int], num_logits: int) -> tuple[Rows, slice]:
         """One pass; returns the computed rows of logits, and where among them the asked-for ones are."""
         num_tokens = len(token_ids)
-        width = self.plan.padded(num_tokens, self.min_width)
+        width = self.padded(num_tokens)
         # The head is a matrix product too, so its rows are padded like the forward's.
-        num_rows = self.plan.padded(num_logits, self.min_width)
+        num_rows = self.padded(num_logits)
         binding, rows = self._bindings.of(width, num_rows)
         first = min(num_tokens - num_logits, width - num_rows)
         self._write_ids(binding, token_ids, width)

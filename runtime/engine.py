@@ -113,7 +113,7 @@ class Engine:
         if kept is None:
             kept = calibrate(context.target, self._drafts.levels(context.target), SAMPLE, exact=self._setup.exact)
             keep_calibration(self._setup.of_costs, kept)
-        context.target.min_width = kept.exact_width if self._setup.exact else 1
+        context.target.exact_widths = kept.exact_widths if self._setup.exact else ()
         context.near_tie_margin = kept.near_tie_margin
         context.max_width = kept.max_width
         self.calibration = kept

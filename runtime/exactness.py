@@ -1,10 +1,10 @@
-"""How many rows a forward needs so that its rows do not depend on how many there are, and how much they do otherwise.
+"""How many rows a forward may have so that a row does not depend on how many there are, and how much it does otherwise.
 
-A matrix kernel may add in another order for one row than for several, so the logits of a token differ in their last
-bits between a plain forward of one row and a verification of k + 1 rows, and greedy output can differ at a near-tie.
-Where all widths from some `w` on give identical bits, padding every forward to `w` rows makes output with speculation
-equal to output without it. Without that padding, what rounding can do to a margin between two logits is measured, and
-decisions by less than that are counted.
+A matrix kernel may add in another order for one row than for several, or for an odd one that its tiles leave over, so
+the logits of a token differ in their last bits between a plain forward of one row and a verification of k + 1 rows, and
+greedy output can differ at a near-tie. Where some widths give identical bits, padding every forward to one of them
+makes output with speculation equal to output without it. Without that padding, what rounding can do to a margin between
+two logits is measured, and decisions by less than that are counted.
 
 One row never counts as equal to more, whatever was measured: it has kernels of its own, and a recipe that rounds its
 activations can swallow the difference in the tokens that were measured and show it in others.
@@ -12,33 +12,30 @@ activations can swallow the difference in the tokens that were measured and show
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from pilotfish.runtime.decoder import Decoder
 from pilotfish.runtime.filters import Logits
 
 PROBE_PREFIX = 40  # tokens before the compared rows, so that attention has something to add up
-MOST_WIDTHS = (17, 9)  # rows that a round may need: its drafted tokens and one more
+# Forwards that others are compared with: 18 rows are whole tiles of 2, 3, 6 or 9, and 16 rows of 4 or 8.
+WIDEST = (18, 16)
+ONLY = 9  # the width of all forwards where too few agree
 NOISE_ALLOWANCE = 4  # the probe sees a few rows; a generation sees thousands
 
 
-def exact_widths(decoder: Decoder) -> tuple[int, int]:
-    """(w, most): forwards of w, w + 1, …, most rows give bit-identical rows; w ≥ 2.
+def exact_widths(decoder: Decoder) -> tuple[int, ...]:
+    """The widths, ascending, in which a row gets the same bits wherever it stands; 1 is never among them.
 
-    Measured on `decoder`, whose cache is empty before and after. `most` is the first of `MOST_WIDTHS` that has a `w` of
-    no more than half of it. If none has, both are the least of them: all forwards then run at one width.
+    Measured on `decoder`, whose cache is empty before and after. `(ONLY,)` if none up to that one agrees with a wider
+    one: all forwards then run at one width.
     """
-    for most in MOST_WIDTHS:
-        exact = most
-        for rows, wide in _rows_by_width(decoder, most):
-            if len(rows) < 2 or not np.array_equal(rows, wide):
-                break
-            exact = len(rows)
-        if exact <= most // 2:
-            return exact, most
-    return MOST_WIDTHS[-1], MOST_WIDTHS[-1]
+    for widest in WIDEST:
+        with _Probe(decoder, widest) as probe:
+            widths = probe.agreeing_widths()
+        if widths and widths[0] <= ONLY:
+            return widths
+    return (ONLY,)
 
 
 def near_tie_margin(decoder: Decoder) -> float:
@@ -48,24 +45,50 @@ def near_tie_margin(decoder: Decoder) -> float:
     `decoder`, whose cache is empty before and after.
     """
     moved = 0.0
-    for rows, wide in _rows_by_width(decoder, MOST_WIDTHS[-1]):
-        change = rows - wide
-        moved = max(moved, float((change.max(axis=1) - change.min(axis=1)).max()))
+    with _Probe(decoder, ONLY) as probe:
+        for width in range(1, len(probe.wide)):
+            change = probe.rows(0, width) - probe.wide[:width]
+            moved = max(moved, float((change.max(axis=1) - change.min(axis=1)).max()))
     return NOISE_ALLOWANCE * moved
 
 
-def _rows_by_width(decoder: Decoder, max_width: int) -> Iterator[tuple[Logits, Logits]]:
-    """(rows of a forward, the same rows out of the widest one), from the second widest down to one row."""
-    min_width, decoder.min_width = decoder.min_width, 1
-    max_width = min(max_width, decoder.context_length)
-    num_before = min(PROBE_PREFIX, decoder.context_length - max_width)
-    ids = np.random.default_rng(0).integers(0, decoder.vocab_size, num_before + max_width).tolist()
-    try:
-        decoder.forward(ids[:num_before], 0)
-        wide = decoder.forward(ids[num_before:], max_width).copy()
-        for width in range(max_width - 1, 0, -1):
-            decoder.rollback(num_before)
-            yield decoder.forward(ids[num_before : num_before + width], width), wide[:width]
-    finally:
-        decoder.rollback(0)
-        decoder.min_width = min_width
+class _Probe:
+    """Rows of one wide forward, `wide`, and the same rows out of others, none of them padded."""
+
+    def __init__(self, decoder: Decoder, widest: int) -> None:
+        """Runs the wide forward, as wide as the context allows. The decoder must be empty, and is again on leaving."""
+        self._decoder, self._exact_widths = decoder, decoder.exact_widths
+        decoder.exact_widths = ()
+        widest = min(widest, decoder.context_length)
+        self._num_before = min(PROBE_PREFIX, decoder.context_length - widest)
+        ids = np.random.default_rng(0).integers(0, decoder.vocab_size, self._num_before + widest).tolist()
+        self._ids = ids[self._num_before :]
+        decoder.forward(ids[: self._num_before], 0)
+        self.wide = decoder.forward(self._ids, widest).copy()
+
+    def rows(self, start: int, width: int) -> Logits:
+        """Those from `start` on in a forward of `width`; valid until the next."""
+        self._decoder.rollback(self._num_before + start)
+        return self._decoder.forward(self._ids[start : start + width], width)
+
+    def agreeing_widths(self) -> tuple[int, ...]:
+        """Those from 2 on that agree with the wide forward, with its own; none if its rows differ by their place."""
+        total = len(self.wide)
+        # From its second row on, as tiles of the wide forward and of the others then begin at different rows.
+        widths = [width for width in range(2, total) if self._agrees(1, width)]
+        # Rows that the wide forward's tiles left over have the narrow one's bits only if their place does not matter.
+        if widths and all(
+            self._agrees(min(start, total - widths[0]), widths[0]) for start in range(0, total, widths[0])
+        ):
+            return (*widths, total)
+        return ()
+
+    def _agrees(self, start: int, width: int) -> bool:
+        return np.array_equal(self.rows(start, width), self.wide[start : start + width])
+
+    def __enter__(self) -> _Probe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._decoder.rollback(0)
+        self._decoder.exact_widths = self._exact_widths

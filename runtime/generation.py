@@ -12,7 +12,7 @@ from pilotfish.runtime.sampling import SamplingParams
 
 DRAFT_CHOICES = ("auto", "model", "suffix", "lookup", "cascade", "off")
 LOGPROB_SOURCES = ("model", "sampler")
-MAX_DRAFT_TOKENS = 16  # one less than the widest forward that exact mode compares
+MAX_DRAFT_TOKENS = 16  # with one more row, no wider than the widest forward that exact mode compares
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,14 +32,18 @@ class Plan:
         if self.records and not (self.widths and self.widths[-1] <= MOST_PADDING):
             raise OptionError(f"passes of widths {self.widths} cannot be recorded; up to {MOST_PADDING} can")
 
-    def padded(self, number: int, least: int = 1) -> int:
-        """How many tokens, or rows, a pass has that needs `number` of them and must have `least`."""
-        needed = max(number, least)
-        return next((width for width in self.widths if width >= needed), needed)
+    def padded(self, number: int) -> int:
+        """How many tokens, or rows, a pass has that needs `number` of them."""
+        return padded(number, self.widths)
 
     def is_recorded(self, width: int) -> bool:
         """Whether a pass of so many tokens is."""
         return self.records and width <= self.widths[-1]
+
+
+def padded(number: int, widths: Sequence[int]) -> int:
+    """The least of `widths`, which ascend, that is no less than `number`; `number` if none is."""
+    return next((width for width in widths if width >= number), number)
 
 
 def plan_for(device: str, *, cuda_graphs: bool = False) -> Plan:

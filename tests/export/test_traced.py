@@ -197,7 +197,7 @@ def test_a_table_of_positions_may_be_filled_to_its_end(tmp_path: Path, monkeypat
         decoder.forward([7] * 63, 0)
         plain = decoder.forward([5], 1).copy()
         decoder.rollback(63)
-        decoder.min_width = 4
+        decoder.exact_widths = (4,)
         np.testing.assert_allclose(decoder.forward([5], 1), plain, atol=1e-4)
 
 

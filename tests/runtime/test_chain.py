@@ -89,7 +89,7 @@ def test_where_a_pass_of_one_token_is_wider_no_id_is_handed_on(pair_path: Path):
     with draft(pair_path, PLANS["from 2"]) as padded, draft(pair_path) as free:
         assert not padded.hands_ids_on
         assert free.hands_ids_on
-        free.min_width = 2
+        free.exact_widths = (2,)
         assert not free.hands_ids_on
 
 

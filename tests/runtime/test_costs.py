@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -121,9 +121,25 @@ def test_measuring_leaves_the_cache_and_takes_no_width_that_does_not_fit(target:
     assert target.length == 61
 
 
-def calibration(exact_width: int = 3) -> Calibration:
+def test_padded_forwards_are_timed_once_and_cost_the_same(target: Decoder, monkeypatch: pytest.MonkeyPatch):
+    calls: list[int] = []
+    forward = target.forward
+
+    def counted(token_ids: Sequence[int], *rest: int, **named: int) -> object:
+        calls.append(target.padded(len(token_ids)))
+        return forward(token_ids, *rest, **named)
+
+    monkeypatch.setattr(target, "forward", counted)
+    target.exact_widths = (2, 4, 6, 10, 18)
+    found = measure(target)
+    assert calls == [2, 4, 6, 10, 18] * 4
+    assert list(found.to_dict()) == ["1", "2", "3", "4", "5", "6", "7", "10", "11", "18"]
+    assert all(found.seconds(width) == found.seconds(target.padded(width)) for width in range(1, 18))
+
+
+def calibration(first_width: int = 3) -> Calibration:
     return Calibration(
-        exact_width, 17, 0.125, WidthCosts({1: 0.5, 5: 0.75}), (DraftCalibration(WidthCosts({1: 0.1}), 0.625),)
+        (first_width, 9, 17), 0.125, WidthCosts({1: 0.5, 5: 0.75}), (DraftCalibration(WidthCosts({1: 0.1}), 0.625),)
     )
 
 
@@ -152,7 +168,7 @@ def values(found: Calibration | None) -> tuple | None:
         return None
     drafts = [(draft.costs.to_dict(), draft.agreement) for draft in found.drafts]
     costs = found.target_costs.to_dict()
-    return found.exact_width, found.max_width, found.near_tie_margin, costs, drafts
+    return found.exact_widths, found.near_tie_margin, costs, drafts
 
 
 def load_and_close(path: Path, **options: object) -> tuple:
@@ -184,7 +200,7 @@ def test_a_second_load_measures_nothing(cache: Path, bundle_path: Path, measured
     with pilotfish.load(bundle_path) as engine:
         assert values(engine.calibration) == first
         assert engine._context.max_width == engine.calibration.max_width
-        assert engine._context.target.min_width == engine.calibration.exact_width
+        assert engine._context.target.exact_widths == engine.calibration.exact_widths
     assert len(measured) == 1
     assert len(list((cache / "calibrations").iterdir())) == 1
 
@@ -239,14 +255,15 @@ DAMAGED = (
     b"", b"{", b"null", b"[]", b"3", b'"text"', b"\xff\xfe\x00", b"{}",
     {"format": 0}, {"format": 2}, {"drafts": None}, {"drafts": [{"s": {"1": 0.1}}]},
     {"drafts": [{"s": {"1": 0.1}, "agreement": 2.0}]}, {"drafts": [{"s": {"1": 0.1}, "agreement": "high"}]},
-    {"fingerprint": "another"}, {"exact_width": "wide"}, {"exact_width": None},
-    {"max_width": []}, {"near_tie_margin": {}}, {"target_s": {}}, {"target_s": None}, {"target_s": [1, 2]},
+    {"fingerprint": "another"}, {"exact_widths": "wide"}, {"exact_widths": None},
+    {"exact_widths": 3}, {"near_tie_margin": {}}, {"target_s": {}}, {"target_s": None}, {"target_s": [1, 2]},
     {"target_s": {"1": -1.0}}, {"target_s": {"1": float("nan")}}, {"drafts": 3}, {"drafts": [3]},
     {"drafts": [{"s": {"x": 1.0}, "agreement": 0.5}]},
 )  # fmt: skip
 UNUSABLE = (
-    {"exact_width": 0}, {"exact_width": 18}, {"max_width": 0}, {"max_width": -3}, {"near_tie_margin": float("nan")},
-    {"exact_width": float("inf")}, {"near_tie_margin": 10**400},
+    {"exact_widths": []}, {"exact_widths": [1, 2]}, {"exact_widths": [2, 19]}, {"exact_widths": [4, 2]},
+    {"exact_widths": [2, 2]}, {"exact_widths": [float("inf")]}, {"near_tie_margin": float("nan")},
+    {"near_tie_margin": 10**400},
 )  # fmt: skip
 
 

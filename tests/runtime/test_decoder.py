@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -61,11 +62,11 @@ def test_only_the_asked_for_rows_come_back(decoder: Decoder):
 def test_padding_changes_neither_length_nor_shape(decoder: Decoder):
     expected = all_logits(decoder, IDS, 40)
     decoder.rollback(0)
-    decoder.min_width = 4
+    decoder.exact_widths = (4,)
     try:
         rows = np.concatenate([decoder.forward([token_id], 1).copy() for token_id in IDS])
     finally:
-        decoder.min_width = 1
+        decoder.exact_widths = ()
     assert decoder.length == 40
     np.testing.assert_allclose(rows, expected, atol=TOLERANCE)
 
@@ -78,30 +79,75 @@ def test_more_tokens_than_one_pass_takes(decoder: Decoder):
     assert decoder.length == len(ids)
 
 
-def test_from_the_exact_widths_on_rows_are_bit_identical(decoder: Decoder):
+def test_in_the_exact_widths_rows_are_bit_identical(decoder: Decoder):
     decoder.rollback(0)
-    decoder.min_width, most = exact_widths(decoder)
+    decoder.exact_widths = exact_widths(decoder)
     try:
         reference = all_logits(decoder, IDS, 16)
-        for block in (1, 2, 3, 5, most):
+        for block in (1, 2, 3, 5, decoder.exact_widths[-1]):
             np.testing.assert_array_equal(all_logits(decoder, IDS, block), reference)
     finally:
-        decoder.min_width = 1
+        decoder.exact_widths = ()
 
 
-@pytest.mark.parametrize(("first_exact", "widths"), [(2, (2, 17)), (5, (5, 17)), (10, (9, 9)), (99, (9, 9))])
-def test_widths_that_disagree_are_left_out(
-    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, first_exact: int, widths: tuple[int, int]
+def kernel(*tiles: int) -> Callable[[int], list[int]]:
+    """Which tile computes each row of a forward of so many: the largest tiles first, then smaller ones for the rest."""
+
+    def rows(width: int) -> list[int]:
+        found: list[int] = []
+        for tile in tiles:
+            found += [tile] * ((width - len(found)) // tile * tile)
+        return found
+
+    return rows
+
+
+def one_below(least: int) -> Callable[[int], list[int]]:
+    """A kernel for narrow forwards, and another for all from `least` on."""
+    return lambda width: [int(width < least)] * width
+
+
+KERNELS = {
+    "one row apart": (one_below(2), (*range(2, 19),)),
+    "narrow ones apart": (one_below(5), (*range(5, 19),)),
+    "up to the only one": (one_below(9), (*range(9, 19),)),
+    "too wide ones": (one_below(10), (9,)),
+    "tiles of two": (kernel(2, 1), (*range(2, 19, 2),)),
+    "tiles of three": (kernel(3, 1), (*range(3, 19, 3),)),
+    "tiles of four": (kernel(4, 1), (4, 8, 12, 16)),
+    "tiles of four and two": (kernel(4, 2, 1), (4, 8, 12, 16)),
+    "each width apart": (lambda width: [width] * width, (9,)),
+    "each place apart": (lambda width: [*range(width)], (9,)),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_widths_in_which_a_row_depends_on_the_others_are_left_out(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, name: str
 ):
+    rows, widths = KERNELS[name]
     forward = decoder.forward
 
     def disturbed(ids: list[int], num_logits: int) -> np.ndarray:
-        return forward(ids, num_logits) + (len(ids) if len(ids) < first_exact else 0)
+        return forward(ids, num_logits) + np.array(rows(len(ids))[len(ids) - num_logits :])[:, None]
 
     decoder.rollback(0)
+    decoder.exact_widths = (7,)
     monkeypatch.setattr(decoder, "forward", disturbed)
-    assert exact_widths(decoder) == widths
+    try:
+        assert exact_widths(decoder) == widths
+        assert decoder.exact_widths == (7,)
+    finally:
+        decoder.exact_widths = ()
     assert decoder.length == 0
+
+
+def test_a_forward_is_padded_to_the_next_exact_width(decoder: Decoder):
+    decoder.exact_widths = (2, 4, 8)
+    try:
+        assert [decoder.padded(number) for number in (0, 1, 2, 3, 4, 5, 8, 9)] == [2, 2, 2, 4, 4, 8, 8, 9]
+    finally:
+        decoder.exact_widths = ()
 
 
 def test_a_round_moves_and_allocates_no_cache(decoder: Decoder):

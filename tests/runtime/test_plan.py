@@ -37,8 +37,7 @@ def rows_of(decoder: Decoder, block: int) -> np.ndarray:
 
 def test_a_width_is_the_next_and_beyond_them_the_number_itself():
     assert [FEW.padded(number) for number in (0, 1, 2, 3, 5, 8, 9, 40, 41)] == [2, 2, 2, 4, 8, 8, 40, 40, 41]
-    assert [FEW.padded(number, 5) for number in (1, 8, 9)] == [8, 8, 40]
-    assert [Plan().padded(number, 2) for number in (0, 1, 2, 7)] == [2, 2, 2, 7]
+    assert [Plan().padded(number) for number in (0, 1, 2, 7)] == [0, 1, 2, 7]
 
 
 @pytest.mark.parametrize("widths", [(0,), (2, 2), (3, 2), (1, MOST_PADDING + 2), (-1, 1)])

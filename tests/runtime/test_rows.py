@@ -64,7 +64,7 @@ def test_a_wide_pass_pads_and_returns_the_last_rows(bundle_path: Path):
     with decoder(bundle_path, reads_heads=True) as heads:
         alone = heads.forward(IDS, 1, 2).copy()
         heads.rollback(len(IDS) - 1)
-        heads.min_width = 3
+        heads.exact_widths = (3,)
         padded = heads.forward(IDS[-1:], 1, 2)
         assert padded.shape == alone.shape
         np.testing.assert_array_equal(padded.argmax(axis=1), alone.argmax(axis=1))
