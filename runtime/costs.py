@@ -79,7 +79,7 @@ def measure(decoder: Decoder, widths: Sequence[int] = WIDTHS, repeats: int = REP
             if repeat:  # the first turn binds and warms up
                 found[padded].append(time.perf_counter() - started)
             decoder.rollback(before)
-    costs = {}
+    costs: dict[int, float] = {}
     for padded, seconds in found.items():
         narrowest = next(width for width in range(1, padded + 1) if decoder.padded(width) == padded)
         costs |= dict.fromkeys((narrowest, padded), statistics.median(seconds))
