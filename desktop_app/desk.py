@@ -39,7 +39,7 @@ class Desk:
         self.store, self.engine = store, EngineState()
         self.load_options = self.loaded_with = LoadOptions()
         self.system_prompt = ""
-        self._is_engine_ready = False
+        self._is_engine_ready = self._is_replaced = False
         self._process, self._record = process, record
         self._changed, self._clock = changed, clock
         self._options = ReplyOptions()
@@ -167,12 +167,24 @@ class Desk:
         with suppress(EngineGoneError):
             self._process.unload()
 
-    def stop(self) -> None:
-        """Gives up the load that runs, or the reply of the chat that is shown."""
-        if self.engine.load_id is not None:
-            self._process.stop(self.engine.load_id)
-        else:
-            self.session.stop()
+    def stop(self) -> int | None:
+        """Gives up the load that runs, or the reply of the chat that is shown; the engine's id of it, if any."""
+        request_id = self.session.request_id if self.engine.load_id is None else self.engine.load_id
+        if request_id is not None:
+            self._process.stop(request_id)
+        return request_id
+
+    def awaits(self, request_id: int) -> bool:
+        """Whether a load or a reply of that id has not ended yet."""
+        return request_id in (self.engine.load_id, *(each.request_id for each in self._sessions))
+
+    def replace_engine(self) -> None:
+        """Ends an engine that no longer answers and starts another, with the model that was loaded.
+
+        What was being written stays as far as it came, `interrupted`.
+        """
+        self._is_replaced = True
+        self._process.kill()
 
     def count(self, text: str) -> None:
         """Asks for the context meter of the chat that is shown, if a model is loaded."""
@@ -182,12 +194,16 @@ class Desk:
 
     def handle(self, event: Event | Died) -> None:
         """Takes an event of the engine's process."""
+        loaded = self.engine.bundle if self.engine.phase == "ready" else ""
         self.engine = after(self.engine, event)
         self._is_engine_ready = not isinstance(event, Died) and (self._is_engine_ready or isinstance(event, Ready))
         for session in self._sessions:
             session.model = self.engine.facts.name if self.engine.facts else session.model
             session.handle(event)
         self._left = [each for each in self._left if each.is_busy]
+        if isinstance(event, Died) and self._is_replaced:
+            self._is_replaced = False
+            self.load(Path(loaded)) if loaded else self._start()
 
     def close(self) -> None:
         """Saves what is being written and ends the engine."""

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pilotfish.desktop_app.errors import EngineGoneError, FormatError
@@ -34,7 +35,7 @@ from pilotfish.desktop_app.protocol import (
     event_from,
     to_line,
 )
-from pilotfish.desktop_app.remedies import Died, death
+from pilotfish.desktop_app.remedies import UNRESPONSIVE, Died, death
 from pilotfish.desktop_app.reply_options import ReplyOptions
 
 NUM_LAST_WORDS = 40  # lines of standard error that are kept
@@ -107,7 +108,7 @@ class EngineProcess:
         self._send(Unload())
 
     def kill(self) -> None:
-        """Ends the process at once, such as one that no longer answers; `deliver` gets a `Died`."""
+        """Ends a process that no longer answers, at once; `deliver` gets a `Died`."""
         if self._process is not None:
             self._process.kill()
 
@@ -145,7 +146,7 @@ class _Running:
         self.pid = self._child.pid
         self.is_alive = True
         self._deliver, self._record = deliver, record
-        self._is_closed = False
+        self._is_closed = self._is_killed = False
         self._open: dict[int, Load | Generate] = {}  # asked for and not yet ended
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._last_words: deque[str] = deque(maxlen=NUM_LAST_WORDS)
@@ -163,6 +164,7 @@ class _Running:
         self._requests.put(request)
 
     def kill(self) -> None:
+        self._is_killed = True
         self._child.kill()
 
     def close(self) -> None:
@@ -225,7 +227,9 @@ class _Running:
         if self._record is not None:
             for bundle in self._open_loads()[:1]:  # later ones had not begun
                 self._record.crash(bundle)
-        self._deliver(death(exit_code, self._activity(), "\n".join(self._last_words)))
+        last_words = "\n".join(self._last_words)
+        unresponsive = replace(UNRESPONSIVE, details=last_words)
+        self._deliver(unresponsive if self._is_killed else death(exit_code, self._activity(), last_words))
 
     def _open_loads(self) -> list[str]:
         return [request.bundle for request in list(self._open.values()) if isinstance(request, Load)]

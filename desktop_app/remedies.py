@@ -52,6 +52,12 @@ class Died:
     details: str = ""
 
 
+UNRESPONSIVE = Died(
+    "The engine no longer answered and was ended.",
+    "Ask again; if it happens again, choose another model or update pilotfish.",
+)
+
+
 def failure(request_id: int, error: Exception) -> Failed:
     """What the window is told of an exception. The runtime's own messages end with what to do."""
     text = str(error) or type(error).__name__

@@ -62,6 +62,11 @@ class ChatSession:
         """Whether a reply is being written."""
         return self._reply is not None
 
+    @property
+    def request_id(self) -> int | None:
+        """The engine's id of the reply that is being written."""
+        return self._reply_id
+
     def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> str:
         """Adds the user's message below what is shown, saves it, and asks for a reply. Returns the message's id.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, QTimer
 
 from pilotfish.desktop_app.desk import Desk
 from pilotfish.desktop_app.engine_state import EngineState
@@ -12,9 +12,11 @@ from pilotfish.desktop_app.models import list_models
 from pilotfish.desktop_app.widgets.main_window import MainWindow
 from pilotfish.desktop_app.widgets.models_dialog import ModelsDialog
 
+PATIENCE_MS = 5000  # a pass over a long prompt may take seconds on a slow computer, and cannot be broken off everywhere
+
 
 class EngineControl(QObject):
-    """Shows `desk.engine`; `refresh` after each change of it."""
+    """Shows `desk.engine`; `refresh` after each change of it, `settle` after each event."""
 
     def __init__(self, window: MainWindow, desk: Desk, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -22,9 +24,11 @@ class EngineControl(QObject):
         self._shown = EngineState()
         window.header.load_requested.connect(self.load)
         window.header.models_requested.connect(self.show_models)
-        window.header.stop_requested.connect(desk.stop)
+        window.header.stop_requested.connect(self.stop)
+        window.composer.stop_requested.connect(self.stop)
         window.welcome.ready.connect(self.load)
         window.welcome.other_requested.connect(lambda: self.show_models(adds=True))
+        self._overdue_id: int | None = None  # what was stopped and has not ended for long
         self._models: ModelsDialog | None = None  # what is being added goes on while it is hidden
 
     def launch(self, bundle: Path | None) -> None:
@@ -41,6 +45,18 @@ class EngineControl(QObject):
         """Starts the engine anew, with the model that was loaded."""
         self._desk.restart()
         self.refresh()
+
+    def stop(self) -> None:
+        """Stops what runs. If it has not ended a while later, offers to start the engine anew."""
+        request_id = self._desk.stop()
+        if request_id is not None:
+            QTimer.singleShot(PATIENCE_MS, self, lambda: self._offer_another(request_id))
+
+    def settle(self) -> None:
+        """Takes that offer back once what was stopped has ended."""
+        if self._overdue_id is not None and not self._desk.awaits(self._overdue_id):
+            self._overdue_id = None
+            self._window.banner.hide()
 
     def close(self) -> None:
         """Gives up what is being added; what was downloaded stays for the next time."""
@@ -77,6 +93,12 @@ class EngineControl(QObject):
         self._shown = state
         self._tell_models()
         self.refresh_page()
+
+    def _offer_another(self, request_id: int) -> None:
+        if self._overdue_id is None and self._desk.awaits(request_id):
+            self._overdue_id = request_id
+            text = self.tr("The engine has not stopped yet. Wait, or restart it; what is written so far stays.")
+            self._window.banner.say(text, "warning", self.tr("Restart the engine"), self._desk.replace_engine)
 
     def _tell_models(self) -> None:
         if self._models is not None:

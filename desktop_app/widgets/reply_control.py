@@ -27,7 +27,6 @@ class ReplyControl(QObject):
         self._window, self._desk = window, desk
         self._fault = ""
         window.composer.sent.connect(self.send)
-        window.composer.stop_requested.connect(desk.stop)
         window.composer.text_changed.connect(desk.count)
         window.empty.suggested.connect(lambda text: window.composer.set_draft(Draft(text)))
         window.empty.suggested.connect(lambda text: window.composer.submit())

@@ -55,6 +55,7 @@ class WindowControl(QObject):
         """Takes an event of the engine's process."""
         engine, writing = self.desk.engine, self.desk.writing_ids
         self.desk.handle(event)
+        self.engine.settle()
         self.replies.take(event)
         if self.desk.engine != engine:
             self.engine.refresh()
@@ -67,7 +68,7 @@ class WindowControl(QObject):
     def stop(self) -> None:
         """Leaves the search if it has the focus, or stops what runs."""
         if not self.chats.leave_search():
-            self.desk.stop()
+            self.engine.stop()
 
     def keep_draft(self) -> None:
         """Writes down what was begun in the chat that is shown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -144,12 +145,44 @@ def test_a_stop_while_loading_and_a_restart_after_a_death(tmp_path: Path, store:
     office.desk.stop()
     office.run(lambda: office.desk.engine.phase != "loading")
     assert office.desk.engine == EngineState()
-    office.process.kill()
+    os.kill(office.process.pid, signal.SIGKILL)
     office.run(lambda: office.desk.engine.phase == "dead")
     assert "SIGKILL" in office.desk.engine.cause
     office.desk.restart()
     assert office.process.is_running
     office.desk.close()
+
+
+def test_an_engine_that_hangs_in_a_reply_is_replaced_and_loads_its_model_again(tmp_path: Path, store: Store):
+    office = Office(tmp_path, store, prefill_s=600, deaf=1)
+    office.load()
+    office.desk.session.send("hello?")
+    pid, request_id = office.process.pid, office.desk.stop()
+    assert office.desk.awaits(request_id)
+    office.desk.replace_engine()
+    office.run(lambda: office.desk.engine.phase == "loading")
+    assert not office.desk.awaits(request_id)
+    question, reply = store.load(office.desk.session.conversation.id).path
+    assert (question.text, reply.state) == ("hello?", "interrupted")
+    assert "no longer answered" in reply.error
+    office.run(lambda: office.desk.engine.phase == "ready")
+    assert office.process.pid != pid
+    assert office.desk.stop() is None
+    office.desk.close()
+
+
+def test_an_engine_that_hangs_in_a_load_is_replaced_by_an_empty_one(tmp_path: Path, store: Store):
+    path = tmp_path / "loads.json"
+    office = Office(tmp_path, store, LoadRecord(path), load_s=600, deaf=1)
+    office.desk.load(office.bundle)
+    office.run(lambda: office.desk.is_engine_ready)
+    assert office.desk.awaits(office.desk.stop())
+    office.desk.replace_engine()
+    office.run(lambda: office.desk.engine.phase != "loading")
+    assert office.desk.engine == EngineState()
+    assert office.process.is_running
+    office.desk.close()
+    assert LoadRecord(path).crashed == (str(office.bundle),)  # at launch it would hang again
 
 
 def test_a_bundle_that_crashed_the_engine_is_not_loaded_at_launch(tmp_path: Path, store: Store):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,7 +155,7 @@ def test_a_growing_reply_is_on_disk_after_each_second(endless: Talk, store: Stor
 def test_a_child_that_dies_leaves_the_reply_and_a_reason(endless: Talk, store: Store):
     endless.session.send("go")
     endless.run(until=lambda: len(endless.texts[1]) > 500)
-    endless.engine.kill()
+    os.kill(endless.engine.pid, signal.SIGKILL)
     endless.run()
     reply = store.load(endless.session.conversation.id).path[1]
     assert reply.state == "interrupted"

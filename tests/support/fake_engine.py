@@ -59,7 +59,9 @@ class FakeEngine:
 
     def _chunks(self, reply: str, options: GenerationOptions) -> Iterator[Chunk]:
         started = time.monotonic()
-        if self._cancelled.wait(self._options.prefill_s):
+        if self._options.deaf:
+            time.sleep(self._options.prefill_s)
+        elif self._cancelled.wait(self._options.prefill_s):
             yield Chunk("", (), "target", "cancelled")
             return
         self.stats = replace(self.stats, time_to_first_token_s=time.monotonic() - started)
@@ -108,13 +110,16 @@ def main() -> None:
     parser.add_argument("--die-in-load", type=int, default=0, help="a signal")
     parser.add_argument("--die-after", type=int, default=-1, help="so many tokens")
     parser.add_argument("--signal", type=int, default=11)
+    parser.add_argument("--deaf", type=int, default=0, help="1: loads and prefills do not hear of a stop")
     parser.add_argument("--garbage", action="store_true")
     options = parser.parse_args()
 
     def load(path: str, *, context_length: int | None, cancelled: threading.Event, **_: object) -> FakeEngine:
         if options.die_in_load:
             _die(options.die_in_load)
-        if cancelled.wait(options.load_s):
+        if options.deaf:
+            time.sleep(options.load_s)
+        elif cancelled.wait(options.load_s):
             raise Cancelled(f"loading {path} was cancelled")
         return FakeEngine(options, context_length)
 

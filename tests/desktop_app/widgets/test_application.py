@@ -18,6 +18,7 @@ from pilotfish.desktop_app.errors import NewerDatabaseError
 from pilotfish.desktop_app.migrations import MIGRATIONS
 from pilotfish.desktop_app.settings import load_settings
 from pilotfish.desktop_app.themes import DARK
+from pilotfish.desktop_app.widgets import engine_control
 from pilotfish.desktop_app.widgets.application import open_store
 from pilotfish.desktop_app.widgets.settings_dialog import SettingsDialog
 from support.application import Application
@@ -157,6 +158,37 @@ def test_a_killed_engine_is_told_and_restarted_by_a_button(open_app: Open, bundl
     assert app.window.banner.text == ""
     app.composer.submit()
     app.wait(lambda: len(app.path) == 4 and len(app.path[-1].text) > 100)
+
+
+def test_an_engine_that_does_not_stop_can_be_restarted(open_app: Open, bundle: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(engine_control, "PATIENCE_MS", 50)
+    app = open_app(prefill_s=600, deaf=1)
+    app.launch(bundle)
+    app.composer.editor.setPlainText("hello?")
+    app.composer.submit()
+    app.wait(lambda: app.desk.session.is_busy)
+    app.press(Qt.Key.Key_Escape)
+    app.wait(lambda: "has not stopped" in app.window.banner.text)
+    assert app.window.banner.button.text() == "Restart the engine"
+    app.window.banner.button.click()
+    app.wait(lambda: app.desk.engine.phase == "ready" and not app.desk.session.is_busy)
+    assert app.window.banner.text == ""
+    assert app.path[-1].state == "interrupted"
+
+
+def test_the_offer_to_restart_is_taken_back_when_the_reply_ends_after_all(
+    open_app: Open, bundle: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(engine_control, "PATIENCE_MS", 50)
+    app = open_app(prefill_s=2, deaf=1)
+    app.launch(bundle)
+    app.composer.editor.setPlainText("hello?")
+    app.composer.submit()
+    app.composer.stop_requested.emit()
+    app.wait(lambda: "has not stopped" in app.window.banner.text)
+    app.wait(lambda: not app.desk.session.is_busy)
+    assert app.window.banner.text == ""
+    assert app.desk.engine.phase == "ready"
 
 
 def test_a_bundle_that_crashed_is_not_loaded_again_at_launch(open_app: Open, bundle: Path):
