@@ -116,7 +116,7 @@ class EngineChild:
         self._engine = self._loader(
             request.bundle, device=request.device, draft_device=request.draft_device,
             context_length=request.context_length, num_threads=request.num_threads, exact=request.exact,
-            cancelled=self._cancelled,
+            cuda_graphs=request.cuda_graphs, cancelled=self._cancelled,
         )  # fmt: skip
         facts = facts_of(self._engine, request.bundle, time.perf_counter() - started)
         self._outbox.put(Loaded(request.request_id, facts))

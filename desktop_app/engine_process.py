@@ -81,13 +81,13 @@ class EngineProcess:
 
     def load(
         self, bundle: Path, *, device: str = "cpu", draft_device: str | None = None, context_length: int | None = None,
-        num_threads: int | None = None, exact: bool = True,
+        num_threads: int | None = None, exact: bool = True, cuda_graphs: bool = False,
     ) -> int:  # fmt: skip
         """Asks for a bundle; see `pilotfish.runtime.load`. Returns the request's id, as the next two do.
 
         Each of these raises `EngineGoneError` if the process does not run.
         """
-        options = (device, draft_device, context_length, num_threads, exact)
+        options = (device, draft_device, context_length, num_threads, exact, cuda_graphs)
         return self._ask(Load(next(self._ids), str(bundle), *options))
 
     def generate(self, messages: Sequence[Mapping[str, str]], reply: str, options: ReplyOptions) -> int:

@@ -32,6 +32,7 @@ class Load:
     context_length: int | None = None
     num_threads: int | None = None
     exact: bool = True
+    cuda_graphs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,12 @@ class LoadOptions:
     context_length: int | None = None
     num_threads: int | None = None
     exact: bool = True
+    cuda_graphs: bool = False
+
+    @property
+    def is_on_cuda(self) -> bool:
+        """Whether a model runs where CUDA graphs can be recorded."""
+        return "cuda" in (self.device, self.draft_device)
 
     def __post_init__(self) -> None:
         """`OptionError` names the option that is out of range."""

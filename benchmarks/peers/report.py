@@ -114,6 +114,9 @@ def _blocks(results: Results, setups: Sequence[Setup], command: str, stem: str) 
         yield _duels(results, ours[OFF], [s for s in setups if s.draft == OFF and not _is_ours(s)])
     yield "## By kind of prompt"
     yield _kinds_table(results, setups)
+    if repeats > 1:
+        yield "## Each repeat by itself"
+        yield _repeats_table(results, setups)
     for name, by_width in results.profiles.items():
         yield f"## Where the time of a pass of {name} goes"
         yield profile_table(by_width)
@@ -177,6 +180,19 @@ def _kinds_table(results: Results, setups: Sequence[Setup]) -> str:
         speeds = [tokens_per_s([a for a in answers if (a.kind, a.length) == group]) for group in groups]
         rows.append([setup.name, *(_number(speed, 1) for speed in speeds)])
     return markdown_table(["tokens/s", *(f"{kind}, {length}" for kind, length in groups)], rows)
+
+
+def _repeats_table(results: Results, setups: Sequence[Setup]) -> str:
+    """Tokens a second of all prompts in each repeat, and by how much the most exceeds the least."""
+    repeats = sorted({answer.repeat for answer in results.answers})
+    rows = []
+    for setup in setups:
+        answers = answers_of(results, setup)
+        speeds = [tokens_per_s([answer for answer in answers if answer.repeat == repeat]) for repeat in repeats]
+        known = [speed for speed in speeds if speed is not None]
+        spread = f"{max(known) / min(known) - 1:.1%}" if len(known) > 1 else NOTHING
+        rows.append([setup.name, *(_number(speed, 1) for speed in speeds), spread])
+    return markdown_table(["tokens/s", *(f"repeat {repeat + 1}" for repeat in repeats), "apart"], rows)
 
 
 def _equality(found: Mapping[str, Any]) -> str:

@@ -110,10 +110,16 @@ class ModelPage(SettingsPage):
             self.tr("Mode"), self.mode,
             self.tr("Exact: at temperature 0 the same text with and without drafting. Fast: near-ties may differ"),
         )  # fmt: skip
+        self.cuda_graphs = QCheckBox(self.tr("Record CUDA graphs"))
+        self.cuda_graphs.toggled.connect(lambda is_on: self._apply_loading(cuda_graphs=is_on))
+        self.form.add(
+            self.tr("CUDA graphs"), self.cuda_graphs,
+            self.tr("On device cuda: each pass is recorded while the model loads, and played again"),
+        )  # fmt: skip
         self.finish()
 
     def show_settings(self, settings: Settings) -> None:
-        """Also the devices and the mode."""
+        """Also the devices, the mode and the graphs."""
         super().show_settings(settings)
         loading = settings.loading
         used = [each for each in (loading.device, loading.draft_device) if each]
@@ -124,6 +130,7 @@ class ModelPage(SettingsPage):
         self.draft_device.set_choices([("", self.tr("the same")), *shown])
         self.draft_device.select(loading.draft_device or "")
         self.mode.select("exact" if loading.exact else "fast")
+        self._show_graphs(loading)
         self.show_notice(settings)
 
     def show_notice(self, settings: Settings) -> None:
@@ -148,7 +155,16 @@ class ModelPage(SettingsPage):
 
     def _apply_loading(self, **values: str | bool | None) -> None:
         settings = self._settings()
-        self._apply(replace(settings, loading=replace(settings.loading, **values)))  # type: ignore[arg-type]
+        loading = replace(settings.loading, **values)  # type: ignore[arg-type]
+        if not loading.is_on_cuda:
+            loading = replace(loading, cuda_graphs=False)  # else no model could be loaded
+        self._apply(replace(settings, loading=loading))
+        self._show_graphs(loading)
+
+    def _show_graphs(self, loading: LoadOptions) -> None:
+        with QSignalBlocker(self.cuda_graphs):
+            self.cuda_graphs.setChecked(loading.cuda_graphs)
+        self.cuda_graphs.setEnabled(loading.is_on_cuda)
 
 
 class LookPage(SettingsPage):

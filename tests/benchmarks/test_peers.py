@@ -217,6 +217,7 @@ def test_the_report_says_who_is_ahead(peers: SimpleNamespace, tmp_path: Path):
     assert "python run.py --only x" in text
     assert "- **other** (other 3.1): some weights. as it is." in text
     assert "2 threads. Begun 2026-01-02T03:04 at a load average of 0.3." in text
+    assert "| other off | 12.5 | 12.4 | 0.3% |" in text.partition("## Each repeat by itself")[2]
     assert "| MatMul | 30.00 ms, 74.8% |" in text
     assert "| all else | 0.10 ms, 0.2% |" in text
     columns = {line.count("|") for line in controller.splitlines() if line.startswith("|")}
@@ -227,6 +228,7 @@ def test_one_repeat_tells_no_winner(peers: SimpleNamespace, tmp_path: Path):
     setups = setups_of(peers)
     text = peers.report.report(filled(peers, tmp_path / "r.jsonl", repeats=1).read(), setups, "run", "peers")
     assert "| other off | 1.60 (too few repeats) | unknown |" in text
+    assert "by itself" not in text
 
 
 def test_plots_have_a_bar_for_each_setup(peers: SimpleNamespace, tmp_path: Path):

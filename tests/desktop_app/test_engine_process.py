@@ -228,6 +228,17 @@ def test_a_bundle_that_is_not_there(tmp_path: Path):
     engine.close()
 
 
+def test_cuda_graphs_without_cuda_are_refused_with_the_remedy(long_bundle: Path):
+    events = EngineEvents()
+    engine = started(events)
+    engine.load(long_bundle, cuda_graphs=True)
+    while not isinstance(failed := events.next(), Failed):
+        pass
+    assert failed.fault == "option"
+    assert "CUDA graphs are recorded by device 'cuda' only" in failed.message
+    engine.close()
+
+
 @needs_signals
 @pytest.mark.parametrize(
     ("number", "words"),

@@ -40,7 +40,7 @@ from pilotfish.runtime.errors import OptionError
 MESSAGES = ({"role": "user", "content": "Why? 🦈\n\u2028鮫"},)
 PROGRESS = Progress(3, 2, 4, 1, 20.5, None, "on")
 SENT = (
-    Load(1, "/b", "cuda", None, 100, 2, False),
+    Load(1, "/b", "cuda", None, 100, 2, False, True),
     Generate(2, MESSAGES, "so far", ReplyOptions(None, 0.0, stop=("a", "b"), seed=3)),
     Count(3, MESSAGES), Stop(4), Unload(), Quit(),
 )  # fmt: skip

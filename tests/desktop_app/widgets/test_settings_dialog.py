@@ -54,8 +54,10 @@ def test_each_control_changes_its_setting_at_once(qtbot, make):
     choose(dialog.speculation.drafter, "suffix")
     type_into(qtbot, number(dialog.speculation, "num_draft_tokens").edit, "7")
     dialog.speculation.switch.click()
+    assert not dialog.model.cuda_graphs.isEnabled()
     choose(dialog.model.device, "cuda")
     choose(dialog.model.draft_device, "cpu")
+    dialog.model.cuda_graphs.click()
     choose(dialog.model.mode, "fast")
     type_into(qtbot, number(dialog.model, "num_threads").edit, "2")
     type_into(qtbot, number(dialog.model, "context_length").edit, "777")
@@ -69,7 +71,7 @@ def test_each_control_changes_its_setting_at_once(qtbot, make):
     assert dialog.heard[-1] == dialog.settings
     assert dialog.settings == replace(
         Settings(), reply=reply, system_prompt="Sei kurz", speculates=False,
-        loading=LoadOptions("cuda", "cpu", 777, 2, exact=False), theme="dark", zoom=1.25, tints=True,
+        loading=LoadOptions("cuda", "cpu", 777, 2, exact=False, cuda_graphs=True), theme="dark", zoom=1.25, tints=True,
     )  # fmt: skip
     shown = make(dialog.settings)
     assert shown.heard == []
@@ -77,6 +79,11 @@ def test_each_control_changes_its_setting_at_once(qtbot, make):
     assert shown.replies.prompt.toPlainText() == "Sei kurz"
     assert shown.model.draft_device.currentData() == "cpu"
     assert not shown.speculation.switch.isChecked()
+    assert shown.model.cuda_graphs.isChecked()
+    choose(shown.model.device, "cpu")  # on which nothing can be recorded
+    assert not shown.settings.loading.cuda_graphs
+    assert not shown.model.cuda_graphs.isChecked()
+    assert not shown.model.cuda_graphs.isEnabled()
 
 
 def test_a_wrong_value_is_not_applied_and_the_library_says_why(qtbot, make):
