@@ -160,8 +160,8 @@ def main() -> None:
 
 
 def open_decoder(resources: ExitStack, bundle: Bundle, entry: ModelEntry) -> Decoder:
-    """A decoder whose idle threads wait without spinning, since a dozen of them take turns."""
-    decoder = Decoder(entry, bundle.path / entry.graph, device="cpu", context_length=CONTEXT_LENGTH, spin=False)
+    """A decoder that is closed with the others."""
+    decoder = Decoder(entry, bundle.path / entry.graph, device="cpu", context_length=CONTEXT_LENGTH)
     return resources.enter_context(decoder)
 
 

@@ -39,7 +39,7 @@ class Decoder:
 
     def __init__(
         self, model: ModelEntry, graph_path: Path, *, device: str, context_length: int,
-        num_threads: int | None = None, spin: bool = True, cancelled: threading.Event | None = None,
+        num_threads: int | None = None, cancelled: threading.Event | None = None,
         reads_heads: bool | None = None, plan: Plan | None = None, hands_ids_on: bool | None = None,
     ) -> None:  # fmt: skip
         """Opens the graph and allocates caches for `context_length` tokens and the widest padding.
@@ -71,7 +71,7 @@ class Decoder:
         if (reads_heads or hands_ids_on) and model.heads is not None:
             graph_path = graph_path.with_name(model.heads)
         self._session = open_session(
-            graph_path, device, num_threads, spin, cancelled, cuda_graphs=self.plan.records
+            graph_path, device, num_threads, cancelled, cuda_graphs=self.plan.records
         )  # fmt: skip
         self._bus = Bus(device)
         self.cache = KvCache(model, context_length + MAX_WIDTH, self._bus)

@@ -63,23 +63,21 @@ class Engine:
         self._running: Generator[Chunk, None, None] | None = None
         self._closed = False
 
-        def decoder(model: ModelEntry, where: str, context_length: int, threads: int | None, spin: bool) -> Decoder:
+        def decoder(model: ModelEntry, where: str, context_length: int, threads: int | None) -> Decoder:
             return Decoder(
                 model, bundle.path / model.graph, device=where, context_length=context_length,
-                num_threads=threads, spin=spin, cancelled=cancelled, plan=plan_for(where, cuda_graphs=cuda_graphs),
+                num_threads=threads, cancelled=cancelled, plan=plan_for(where, cuda_graphs=cuda_graphs),
             )  # fmt: skip
 
         devices = {role: device if role == "target" else draft_device for role in manifest.models}
         if cuda_graphs:
             require_cuda(devices.values())
         require_memory(manifest, devices, self.context_length)
-        # Two sessions whose idle threads both wait busily slow each other where cores are few.
-        spins = not manifest.drafts
-        self._context = Context(decoder(manifest.target, device, self.context_length, num_threads, spins))
+        self._context = Context(decoder(manifest.target, device, self.context_length, num_threads))
         try:
             for draft in manifest.drafts:
                 context = manifest.context_of(draft, self.context_length)
-                self._context.drafts.append(decoder(draft, draft_device, context, num_draft_threads, True))
+                self._context.drafts.append(decoder(draft, draft_device, context, num_draft_threads))
             self._drafts = Drafts(bundle, self.tokenizer, self._context.drafts)
             cancelled = cancelled or threading.Event()
             with watching(cancelled, self._context.cancel):

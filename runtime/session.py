@@ -44,13 +44,12 @@ def check_device(device: str) -> str:
 
 
 def open_session(
-    graph_path: Path, device: str, num_threads: int | None = None, spin: bool = True,
-    cancelled: threading.Event | None = None, *, cuda_graphs: bool = False,
+    graph_path: Path, device: str, num_threads: int | None = None, cancelled: threading.Event | None = None, *,
+    cuda_graphs: bool = False,
 ) -> Any:  # fmt: skip
     """An `onnxruntime.InferenceSession` on `device`.
 
-    `num_threads` None means one for each physical core. `spin` lets idle threads wait busily, which is faster for one
-    session and slower for two that share few cores. ONNX Runtime leaves a provider out silently if its device or
+    `num_threads` None means one for each physical core. ONNX Runtime leaves a provider out silently if its device or
     libraries are missing, so what the session really uses is compared with what was asked: `DeviceError` on a mismatch,
     with its cause and remedy, and for a graph that cannot be recorded if `cuda_graphs` are wanted.
     Setting `cancelled` from another thread ends the opening with the error `Cancelled`.
@@ -61,7 +60,10 @@ def open_session(
     preload_libraries(ort, device)
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+    # Threads wait busily for the next operator of a pass, but not for the next pass, since that of another session comes
+    # between and needs the cores.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     # Without VNNI instructions the fastest product of uint8 and int8 adds pairs in 16 bits, where large ones saturate.
     options.add_session_config_entry("session.x64quantprecision", "1")
     if num_threads is not None:

@@ -479,16 +479,16 @@ def test_draft_and_target_have_threads_and_devices_of_their_own(
 
     class Watched(Decoder):
         def __init__(self, *arguments, **options) -> None:
-            opened.append((options["device"], options["num_threads"], options["spin"]))
+            opened.append((options["device"], options["num_threads"]))
             super().__init__(*arguments, **options)
 
     monkeypatch.setattr(engine_module, "Decoder", Watched)
     with pilotfish.load(bundle_path, num_threads=2, num_draft_threads=1) as engine:
-        assert opened == [("cpu", 2, False), ("cpu", 1, True)]  # of two sessions only one waits busily
+        assert opened == [("cpu", 2), ("cpu", 1)]
         plain = generated(engine, PROMPTS[0], draft="off")
         engine.reset()
         assert generated(engine, PROMPTS[0], draft="model") == plain
     with pilotfish.load(bundle_path, num_threads=2):
-        assert [threads for _, threads, _ in opened[2:]] == [2, 2]
+        assert [threads for _, threads in opened[2:]] == [2, 2]
     with pytest.raises(DeviceError, match="'cuda' needs CUDAExecutionProvider"):
         pilotfish.load(bundle_path, draft_device="cuda")

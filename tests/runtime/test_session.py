@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from pilotfish import runtime as pilotfish
 from pilotfish.runtime.session import open_session
 
 
@@ -40,3 +41,12 @@ def test_products_of_8_bits_do_not_saturate(tmp_path: Path, num_rows: int):
     (output,) = open_session(tmp_path / "product.onnx", "cpu").run(None, {"activations": activations})
     exact = (activations.astype(np.int64) - 128) @ weights.T.astype(np.int64)
     np.testing.assert_array_equal(output, exact)
+
+
+def test_threads_wait_busily_in_a_pass_and_not_between_two(bundle_path: Path):
+    """What draft and target do by turns on the same cores; with idle threads that go on waiting each slows the other."""
+    with pilotfish.load(bundle_path) as engine:
+        for decoder in engine._context.decoders.values():
+            options = decoder._session.get_session_options()
+            assert options.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+            assert options.get_session_config_entry("session.force_spinning_stop") == "1"
