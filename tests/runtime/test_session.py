@@ -44,7 +44,7 @@ def test_products_of_8_bits_do_not_saturate(tmp_path: Path, num_rows: int):
 
 
 def test_threads_wait_busily_in_a_pass_and_not_between_two(bundle_path: Path):
-    """What draft and target do by turns on the same cores; with idle threads that go on waiting each slows the other."""
+    """Draft and target take turns on the same cores; idle threads of the one that went on waiting slow the other."""
     with pilotfish.load(bundle_path) as engine:
         for decoder in engine._context.decoders.values():
             options = decoder._session.get_session_options()
