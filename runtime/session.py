@@ -60,8 +60,8 @@ def open_session(
     preload_libraries(ort, device)
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    # Threads wait busily for the next operator of a pass, but not for the next pass: one of another session comes between
-    # and needs the cores.
+    # Threads wait busily for the next operator of a pass, but not for the next pass: one of another session comes
+    # between and needs the cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     options.add_session_config_entry("session.force_spinning_stop", "1")
     # Without VNNI instructions the fastest product of uint8 and int8 adds pairs in 16 bits, where large ones saturate.
