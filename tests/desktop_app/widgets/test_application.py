@@ -167,7 +167,7 @@ def test_an_engine_that_does_not_stop_can_be_restarted(open_app: Open, bundle: P
     app.composer.editor.setPlainText("hello?")
     app.composer.submit()
     app.wait(lambda: app.desk.session.is_busy)
-    app.press(Qt.Key.Key_Escape)
+    app.control.stop()
     app.wait(lambda: "has not stopped" in app.window.banner.text)
     assert app.window.banner.button.text() == "Restart the engine"
     app.window.banner.button.click()
