@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt, QTimer
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from pilotfish.desktop_app import places
@@ -24,6 +25,7 @@ from pilotfish.desktop_app.widgets.settings_dialog import SettingsDialog
 from support.application import Application
 from support.fake_engine import fake_command
 
+BEGUN_MS = 1000  # after which the engine is at the reply; a stop that comes with the request ends it before it begins
 REPLY = "The sky is **blue**. " * 20
 CONTROL, ALT, SHIFT = (
     Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.AltModifier, Qt.KeyboardModifier.ShiftModifier,
@@ -167,6 +169,7 @@ def test_an_engine_that_does_not_stop_can_be_restarted(open_app: Open, bundle: P
     app.composer.editor.setPlainText("hello?")
     app.composer.submit()
     app.wait(lambda: app.desk.session.is_busy)
+    QTest.qWait(BEGUN_MS)
     app.control.stop()
     app.wait(lambda: "has not stopped" in app.window.banner.text)
     assert app.window.banner.button.text() == "Restart the engine"
@@ -180,10 +183,11 @@ def test_the_offer_to_restart_is_taken_back_when_the_reply_ends_after_all(
     open_app: Open, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(engine_control, "PATIENCE_MS", 50)
-    app = open_app(prefill_s=2, deaf=1)
+    app = open_app(prefill_s=4, deaf=1)
     app.launch(bundle)
     app.composer.editor.setPlainText("hello?")
     app.composer.submit()
+    QTest.qWait(BEGUN_MS)
     app.composer.stop_requested.emit()
     app.wait(lambda: "has not stopped" in app.window.banner.text)
     app.wait(lambda: not app.desk.session.is_busy)
