@@ -203,7 +203,8 @@ class Desk:
         self._left = [each for each in self._left if each.is_busy]
         if isinstance(event, Died) and self._is_replaced:
             self._is_replaced = False
-            self.load(Path(loaded)) if loaded else self._start()
+            self.engine = EngineState(bundle=loaded)
+            self.restart()
 
     def close(self) -> None:
         """Saves what is being written and ends the engine."""

@@ -228,8 +228,10 @@ class _Running:
             for bundle in self._open_loads()[:1]:  # later ones had not begun
                 self._record.crash(bundle)
         last_words = "\n".join(self._last_words)
-        unresponsive = replace(UNRESPONSIVE, details=last_words)
-        self._deliver(unresponsive if self._is_killed else death(exit_code, self._activity(), last_words))
+        if self._is_killed:
+            self._deliver(replace(UNRESPONSIVE, details=last_words))
+        else:
+            self._deliver(death(exit_code, self._activity(), last_words))
 
     def _open_loads(self) -> list[str]:
         return [request.bundle for request in list(self._open.values()) if isinstance(request, Load)]
